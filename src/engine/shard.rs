@@ -164,6 +164,12 @@ impl Shard {
         self.may_refuse
     }
 
+    /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for a limit and, of a task whose runtime is not
+    /// that of a pinned wheel, the memory and the descriptors.
+    pub(crate) fn may_have_spares(&self) -> bool {
+        !self.may_refuse && self.pinned().is_none()
+    }
+
     #[inline]
     pub(crate) fn horizon(&self) -> Moment {
         Moment(self.horizon.load(Relaxed))

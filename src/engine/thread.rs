@@ -27,7 +27,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
     engines::{Engine, engine_for},
-    moment::{Moment, Nanos},
+    moment::Moment,
     number,
     shard::{Home, Shard, SpareEntry, shared_of},
     shared::WheelId,
@@ -40,9 +40,6 @@ use super::{
 /// Once a spare has expired unclaimed, so many of the next timers of its task leave no spare. The number is greater than that of the timers which a task
 /// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
-
-/// A task that cancels a timer within this time, which is 34 s, will hardly wait for its next one.
-pub(crate) const SOON: Nanos = Nanos(1 << 35);
 
 /// The number of shards that a thread remembers, two for a wheel. Others are looked up in the table of engines.
 const SHARDS: usize = 8;
@@ -68,7 +65,7 @@ pub(crate) struct Bound {
     pub(crate) shard: Arc<Shard>,
     /// A spare in that shard.
     pub(crate) spare: Option<SpareEntry>,
-    /// Whether the same task was the last to cancel a timer on this thread, soon after it was started.
+    /// Whether the same task was the last to cancel a timer on this thread.
     pub(crate) cancelled_last: bool,
 }
 
@@ -81,10 +78,10 @@ pub(crate) struct Thread {
     /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
-    /// The task that was the last to cancel a timer here soon after it was started, whether or not that left a spare.
+    /// The task that cancelled a timer here last, whether or not that left a spare. It will hardly wait for its next one.
     canceller: Cell<WakerId>,
-    /// The task that was the last to start a timer here that is too long for a spare, and when, until it cancels one.
-    starter: Cell<(WakerId, Moment)>,
+    /// The task that was the last to start a timer here that is too long for a spare, until it cancels one.
+    starter: Cell<WakerId>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
@@ -101,7 +98,7 @@ thread_local! {
             shards: [const { Cell::new(None) }; SHARDS],
             spare: Cell::new(None),
             canceller: Cell::new(WakerId::UNKNOWN),
-            starter: Cell::new((WakerId::UNKNOWN, Moment::ZERO)),
+            starter: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
             about: Cell::new(ptr::null()),
             wary: Cell::new((WakerId::UNKNOWN, 0)),
@@ -242,12 +239,13 @@ impl Thread {
         let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
         let whereabouts = self.whereabouts(pinned, task);
         let serves = |shard: &Arc<Shard>| {
-            let serves = |(runtime, number)| shard.is_of(wheel, may_be_refused) && shard.serves(runtime, number);
+            let serves =
+                |(runtime, number)| shard.is_of(wheel, may_be_refused) && shard.serves(runtime, number);
             whereabouts.is_some_and(serves)
         };
         let last = self.last_shard(wheel, may_be_refused);
         let spare = self.spare.take();
-        let cancelled_last = self.canceller.get() == task;
+        let cancelled_last = task.is_task() && self.canceller.get() == task;
         if let Some(spare) = spare {
             if serves(&spare.shard) {
                 self.note_if_unclaimed(&spare);
@@ -309,13 +307,11 @@ impl Thread {
         None
     }
 
-    /// Returns whether a timer with `home` may be in the shard of a spare: both are of one wheel, and in the caller's runtime.
+    /// Returns whether a timer with `home` may be in the shard of a spare: both are of one wheel, which is not pinned, and in the caller's runtime.
     #[inline]
     pub(crate) fn is_at_home(&self, spare: &Spare, home: &Home) -> bool {
         let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
-        let shard = &spare.shard;
-        let runtime = || self.runtime(worker_index(), spare.task);
-        wheel == shard.wheel && shard.runtime() == shard.pinned().or_else(runtime)
+        wheel == spare.shard.wheel && spare.shard.runtime() == self.runtime(worker_index(), spare.task)
     }
 
     pub(crate) fn put_back(&self, spare: Spare) {
@@ -353,7 +349,9 @@ impl Thread {
     pub(crate) fn exchange_home(&self, home: &mut Home) {
         let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
         if let Some(last) = self.take_shard(wheel, true) {
-            home.replace(last).into_iter().for_each(|former| self.return_shard(former));
+            home.replace(last)
+                .into_iter()
+                .for_each(|former| self.return_shard(former));
         }
     }
 
@@ -365,22 +363,19 @@ impl Thread {
     }
 
     /// Remembers which task has started a timer that is too long for a spare.
-    pub(crate) fn note_started(&self, task: WakerId, now: Moment) {
-        self.starter.set((task, now));
+    pub(crate) fn note_long(&self, task: WakerId) {
+        self.starter.set(task);
     }
 
-    /// Remembers that a task has cancelled such a timer, if that was soon after it was started. The clock is read for the last one started alone.
-    pub(crate) fn note_cancelled(&self, task: WakerId, now: impl FnOnce() -> Moment) {
-        let (starter, at) = self.starter.get();
-        if starter == task && task.is_task() {
-            self.starter.set((WakerId::UNKNOWN, Moment::ZERO));
-            if now().since(at) < SOON {
-                self.canceller.set(task);
-            }
+    /// Remembers which task has cancelled such a timer, unless another one was started here since. So where many tasks wait for long, of none of
+    /// them is it taken that it will cancel the next one too.
+    pub(crate) fn note_cancelled(&self, task: WakerId) {
+        if task.is_task() && self.starter.replace(WakerId::UNKNOWN) == task {
+            self.canceller.set(task);
         }
     }
 
-    /// Forgets that a task cancels its timers soon, because it still waits for one whose entry has expired.
+    /// Forgets that a task cancels its timers, because it still waits for one whose entry has expired.
     pub(crate) fn note_waits(&self, task: WakerId) {
         if self.canceller.get() == task {
             self.canceller.set(WakerId::UNKNOWN);

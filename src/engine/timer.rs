@@ -13,13 +13,16 @@ use super::{
     shard::{Home, Shard, Started, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
-    thread::{self, SOON, Spare, Thread},
+    thread::{self, Spare, Thread},
     timing_wheel::Key,
     waker_id::WakerId,
 };
 
 /// An entry may become a spare if it is due less than this, which is 69 s, after its timer was started. So a spare is gone after a minute or so.
 const LONGEST_SPARE: Nanos = Nanos(1 << 36);
+
+/// The entry of a longer timer that will probably be cancelled soon is due after this, which is 34 s, so that it may become a spare.
+const EARLY: Nanos = Nanos(LONGEST_SPARE.0 / 2);
 
 /// A spare is taken over only if it is due after at least an eighth of the timer's duration. Otherwise the timer would soon have to be started again.
 const LEAST_PART: u64 = 8;
@@ -37,8 +40,8 @@ pub(crate) struct Timer {
     task: WakerId,
     key: Option<Key>,
     state: State,
-    /// Whether the entry may become a spare.
-    may_become_spare: bool,
+    /// Whether the entry becomes a spare if the timer is cancelled.
+    leaves_spare: bool,
     /// Whether the wheel may refuse the timer.
     may_be_refused: bool,
     /// Whether the wheel has admitted the timer, so that its limit concerns it no more.
@@ -78,7 +81,7 @@ impl Timer {
             task: WakerId::UNKNOWN,
             key: None,
             state,
-            may_become_spare: false,
+            leaves_spare: false,
             may_be_refused: false,
             was_admitted: false,
         }
@@ -152,11 +155,19 @@ impl Timer {
         }
     }
 
-    /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it.
+    /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it. A timer whose engine has ended goes by another
+    /// clock, unless a shutdown has ended it here.
     fn has_expired(&self) -> bool {
+        let Some(shard) = self.shard.as_ref().filter(|_| self.state == State::Waiting) else {
+            return false;
+        };
         let last = self.until.max(Moment(self.when));
-        let shard = self.shard.as_ref().filter(|_| self.state == State::Waiting);
-        shard.is_some_and(|shard| shard.has_expired(last))
+        let horizon = shard.horizon();
+        if horizon == Moment::NEVER {
+            self.is_refused() && shard.has_expired(last)
+        } else {
+            last <= horizon
+        }
     }
 
     /// Returns whether the entry has expired and the timer, which has been reset since and not been polled, is due again.
@@ -213,21 +224,25 @@ impl Timer {
 
     /// Polls a timer that does not wait, or wakes another task.
     pub(crate) fn poll_further(&mut self, waker: &Waker) -> Polled {
-        if self.state == State::Elapsed {
-            return Poll::Ready(Ok(()));
+        match self.state {
+            State::Elapsed => Poll::Ready(Ok(())),
+            State::Waiting => self.poll_started(waker),
+            _ => self.first_poll(waker),
         }
-        if self.may_be_refused && self.shared().limit.is_shutdown() {
-            if self.has_expired() {
-                return self.elapse();
-            }
-            self.remove();
-            return Poll::Ready(Err(Refusal::Shutdown));
-        }
-        if self.state != State::Waiting {
-            return self.first_poll(waker);
-        }
+    }
+
+    /// Returns whether the wheel refuses the timer, because it has been shut down.
+    fn is_refused(&self) -> bool {
+        self.may_be_refused && self.shared().limit.is_shutdown()
+    }
+
+    fn poll_started(&mut self, waker: &Waker) -> Polled {
         if self.has_expired() {
             return self.elapse();
+        }
+        if self.is_refused() {
+            self.remove();
+            return Poll::Ready(Err(Refusal::Shutdown));
         }
         if self.until > self.horizon() {
             if self.has_come_in_test() {
@@ -263,7 +278,7 @@ impl Timer {
                     return false;
                 }
                 // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
-                self.may_become_spare = false;
+                self.leaves_spare = false;
                 task
             }
         };
@@ -273,17 +288,24 @@ impl Timer {
 
     #[inline]
     fn first_poll(&mut self, waker: &Waker) -> Polled {
+        if self.is_refused() {
+            return Poll::Ready(Err(Refusal::Shutdown));
+        }
         let (mut when, mut now) = (Moment(self.when), None);
-        let is_zero = self.state == State::Immediate || self.state == State::Counting && self.when == 0;
-        if is_zero && self.zero_is_at_once() || self.state == State::Reset && self.has_passed() {
-            return self.elapse();
+        match self.state {
+            State::Counting if self.when == 0 && self.zero_is_at_once() => return self.elapse(),
+            State::Counting => {
+                let read = self.now_here();
+                when = read.after(Nanos(self.when));
+                now = Some(read);
+            }
+            State::Immediate if self.zero_is_at_once() => return self.elapse(),
+            State::Reset if self.has_passed() => return self.elapse(),
+            _ => {}
         }
-        if self.state == State::Counting {
-            let read = self.now_here();
-            when = read.after(Nanos(self.when));
-            now = Some(read);
-        }
-        if thread::with(|thread| self.take_over(thread, waker, when, now)) == Some(true) {
+        if !self.may_be_refused
+            && thread::with(|thread| self.take_over(thread, waker, when, now)) == Some(true)
+        {
             return Poll::Pending;
         }
         self.start(waker, when, now)
@@ -304,9 +326,6 @@ impl Timer {
     /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in time.
     #[inline]
     fn take_over(&mut self, thread: &Thread, waker: &Waker, when: Moment, now: Option<Moment>) -> bool {
-        if self.may_be_refused {
-            return false;
-        }
         let Some(spare) = thread.take_spare_of(waker) else {
             return false;
         };
@@ -324,7 +343,7 @@ impl Timer {
             return false;
         }
         (self.when, self.until, self.task) = (when.0, until, spare.task);
-        (self.key, self.state, self.may_become_spare) = (Some(spare.key), State::Waiting, true);
+        (self.key, self.state, self.leaves_spare) = (Some(spare.key), State::Waiting, true);
         thread.count_take_over();
         if let Some(shard) = self.shard.replace(spare.shard) {
             thread.return_shard(shard);
@@ -392,22 +411,18 @@ impl Timer {
             now.get_or_insert_with(|| clock.now());
         }
         let delay = delay(shard, when, &mut now);
-        // Others leave no spare, and would only be woken once more.
-        let cancelled_last = cancelled_last && task.is_task();
-        // A pinned wheel has timers of tasks of other runtimes, of which a spare would keep the memory and the descriptors.
         let is_long = delay >= LONGEST_SPARE;
-        let may_become_spare = (cancelled_last || !is_long) && shard.pinned().is_none();
+        let may_become_spare = (cancelled_last || !is_long) && shard.may_have_spares();
         let due = if may_become_spare && is_long {
             // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
             // the timer still waits then, it is started again for the rest.
-            clock.due(when.before(Nanos(delay.0 - SOON.0)), 1)
+            clock.due(when.before(Nanos(delay.0 - EARLY.0)), 1)
         } else {
             clock.due(when, clock.resolution(wait.unwrap_or(delay)))
         };
-        if is_long && !is_bound && !may_become_spare && task.is_task() {
-            let now = now.unwrap_or_else(|| shard.horizon());
-            thread::with(|thread| thread.note_started(task, now));
-        } else if is_bound && self.may_become_spare {
+        if is_long && !is_bound && !may_become_spare {
+            thread::with(|thread| thread.note_long(task));
+        } else if is_bound && self.leaves_spare {
             thread::with(|thread| thread.note_waits(self.task));
         }
         let admission = if self.was_admitted {
@@ -423,7 +438,7 @@ impl Timer {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
-                self.may_become_spare = may_become_spare && !is_bound && task != WakerId::UNKNOWN;
+                self.leaves_spare = may_become_spare && !is_bound && task.is_task();
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
@@ -483,7 +498,7 @@ impl Timer {
     /// Ends the wait, because the deadline has passed. Returns the waker of the task that waits. A timer that a shutdown has refused stays so.
     fn pass(&mut self) -> Option<Waker> {
         let waker = self.expire();
-        if !(self.may_be_refused && self.shared().limit.is_shutdown()) {
+        if !self.is_refused() {
             self.state = State::Elapsed;
         }
         waker
@@ -554,7 +569,7 @@ impl Timer {
     /// timer is polled again all the same, it waits anew.
     #[inline]
     pub(crate) fn complete(&mut self) {
-        if self.state == State::Waiting && !self.leaves_a_spare() {
+        if self.state == State::Waiting && !self.leaves_spare {
             self.cancel();
         }
     }
@@ -562,19 +577,13 @@ impl Timer {
     #[cold]
     fn cancel(&mut self) {
         self.remove();
-        if let Some(shard) = &self.shard {
-            thread::with(|thread| thread.note_cancelled(self.task, || shard.clock.now()));
-        }
-    }
-
-    fn leaves_a_spare(&self) -> bool {
-        self.may_become_spare && self.task.is_task()
+        thread::with(|thread| thread.note_cancelled(self.task));
     }
 
     /// Gives up the entry, to this thread or under the lock.
     fn give_up(&mut self, key: Key) {
         let Some(shard) = self.shard.take() else { return };
-        if self.leaves_a_spare() {
+        if self.leaves_spare {
             let (until, task) = (self.until, self.task);
             let spare = Spare {
                 shard,
@@ -588,7 +597,7 @@ impl Timer {
         } else {
             shard.remove(key, self.until);
             thread::with(|thread| {
-                thread.note_cancelled(self.task, || shard.clock.now());
+                thread.note_cancelled(self.task);
                 thread.return_shard(shard);
             });
         }

@@ -16,12 +16,11 @@ pub(crate) fn poll<T>(
     cx: &mut Context<'_>,
     timer: impl FnOnce(&Waker) -> Poll<T>,
 ) -> Poll<T> {
-    let has_budget = coop::has_budget_remaining();
-    if !has_budget && !had_budget {
+    if !had_budget && !coop::has_budget_remaining() {
         drop(ready!(coop::poll_proceed(cx)));
     }
     let output = ready!(timer(cx.waker()));
-    if has_budget {
+    if coop::has_budget_remaining() {
         ready!(coop::poll_proceed(cx)).made_progress();
     }
     Poll::Ready(output)

@@ -357,7 +357,7 @@ impl Sleep {
     }
 
     /// Polls the sleep after the future that it limits, which may have used up the budget that there was before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         if self.timer.waits(cx.waker()) && !self.resource.is_tracked() {
             Poll::Pending
@@ -377,8 +377,7 @@ impl Sleep {
         polled.map_err(|refusal| refused(refusal, self.timer.shared()))
     }
 
-    // So that a poll which finds the timer waiting, 10 instructions, is inlined where the future is polled.
-    #[inline(never)]
+    #[inline]
     fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         let Sleep { timer, resource } = self;
         let poll = || budget::poll(had_budget, cx, |waker| timer.poll_further(waker));

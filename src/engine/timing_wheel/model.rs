@@ -1,7 +1,7 @@
 //! The wheel beside a model, a `BTreeMap` that is too plain to be wrong. It takes any operations in any order. After each of them it checks
 //! everything that can be observed from outside, and every invariant inside. tests.rs runs it under proptest, and fuzz/ under libFuzzer.
 
-use std::{collections::BTreeMap, mem};
+use std::collections::BTreeMap;
 
 use super::{Advanced, Key, Place, Tick, TimingWheel};
 

@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use super::{
     moment::{Moment, Nanos},
     timing_wheel::Tick,
+    waker_id::WakerId,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +145,17 @@ impl Clock {
     #[inline]
     pub(crate) fn may_be_paused(&self) -> bool {
         self.source == Source::Test
+    }
+
+    /// Returns what a timer may remember of its task: nothing on a clock that a test may move, where each poll has to look whether the deadline has
+    /// passed.
+    #[inline]
+    pub(crate) fn known(&self, task: WakerId) -> WakerId {
+        if self.may_be_paused() {
+            WakerId::UNKNOWN
+        } else {
+            task
+        }
     }
 
     /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.

@@ -60,9 +60,9 @@ impl Spare {
     }
 }
 
-/// What a timer is given to be started.
+/// What a timer that is bound to a shard is given beside it.
+#[derive(Default)]
 pub(crate) struct Bound {
-    pub(crate) shard: Arc<Shard>,
     /// A spare in that shard.
     pub(crate) spare: Option<SpareEntry>,
     /// Whether the same task was the last to cancel a timer on this thread.
@@ -129,19 +129,16 @@ pub(super) fn worker_index() -> Option<usize> {
     }
 }
 
-/// Returns the shard for a timer whose thread's locals have been destroyed, as in the destructor of another one.
+/// Binds a timer whose thread's locals have been destroyed, as in the destructor of another one.
 ///
 /// # Panics
 ///
 /// Panics as [`Thread::bind`] does.
 #[cold]
 #[track_caller]
-pub(crate) fn bind_without_locals(home: &Home, may_be_refused: bool) -> Bound {
-    Bound {
-        shard: engine_of(home, None).shard(0, may_be_refused),
-        spare: None,
-        cancelled_last: false,
-    }
+pub(crate) fn bind_without_locals(home: &mut Home, may_be_refused: bool) -> Bound {
+    *home = Some(engine_of(home, None).shard(0, may_be_refused));
+    Bound::default()
 }
 
 #[track_caller]
@@ -226,9 +223,8 @@ impl Thread {
         Some((runtime, index.unwrap_or_else(number::get)))
     }
 
-    /// Returns this thread's shard of a wheel, that of `home` or the global one, in the runtime that the caller is in, for a timer that may be refused or not.
-    ///
-    /// A spare in that shard is handed over, so that one lock serves two timers.
+    /// Binds a timer, which may be refused or not, to this thread's shard in the runtime that the caller is in. `home` stands for its wheel, and then is
+    /// that shard. A spare there is handed over, so that one lock serves two timers.
     ///
     /// # Panics
     ///
@@ -244,43 +240,35 @@ impl Thread {
             whereabouts.is_some_and(serves)
         };
         let last = self.last_shard(wheel, may_be_refused);
-        let spare = self.spare.take();
-        let cancelled_last = task.is_task() && self.canceller.get() == task;
-        if let Some(spare) = spare {
+        let mut bound = Bound {
+            spare: None,
+            cancelled_last: task.is_task() && self.canceller.get() == task,
+        };
+        if let Some(spare) = self.spare.take() {
             if serves(&spare.shard) {
                 self.note_if_unclaimed(&spare);
                 self.set_kept_until(Moment::ZERO);
-                // The timer moves to the spare's shard, so the shard that stood for its wheel can be kept here.
-                last.set(last.take().or_else(|| home.take()));
-                let entry = SpareEntry {
+                bound.spare = Some(SpareEntry {
                     key: spare.key,
                     until: spare.until,
-                };
-                return Bound {
-                    shard: spare.shard,
-                    spare: Some(entry),
-                    cancelled_last,
-                };
+                });
+                // What stood for the wheel can be kept here.
+                let former = home.replace(spare.shard);
+                last.set(last.take().or(former));
+                return bound;
             }
             self.free_or_put_back(spare, wheel);
         }
-        let kept = last.take();
-        let shard = if home.as_ref().is_some_and(serves) {
-            last.set(kept);
-            home.take().expect("it serves")
-        } else if let Some(kept) = kept.filter(serves) {
-            kept
-        } else {
-            let number = whereabouts.map_or(0, |(_, number)| number);
-            engine_of(home, whereabouts.map(|(runtime, _)| runtime)).shard(number, may_be_refused)
-        };
-        let kept = last.take().or_else(|| Some(shard.clone()));
-        last.set(kept);
-        Bound {
-            shard,
-            spare: None,
-            cancelled_last,
+        if !home.as_ref().is_some_and(serves) {
+            let shard = last.take().filter(serves).unwrap_or_else(|| {
+                let (runtime, number) =
+                    whereabouts.map_or((None, 0), |(runtime, number)| (Some(runtime), number));
+                engine_of(home, runtime).shard(number, may_be_refused)
+            });
+            *home = Some(shard);
         }
+        last.set(last.take().or_else(|| home.clone()));
+        bound
     }
 
     /// Puts back a spare of another wheel than the new timer's `wheel`, and frees one of the same wheel, which is in another shard: its task has come from

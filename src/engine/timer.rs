@@ -13,7 +13,7 @@ use super::{
     shard::{Home, Shard, Started, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
-    thread::{self, Spare, Thread},
+    thread::{self, Bound, Spare, Thread},
     timing_wheel::Key,
     waker_id::WakerId,
 };
@@ -282,7 +282,7 @@ impl Timer {
                 task
             }
         };
-        self.task = self.known(task);
+        self.task = shard.clock.known(task);
         true
     }
 
@@ -359,17 +359,6 @@ impl Timer {
         }
     }
 
-    /// Returns what the timer may remember of its task: nothing on a clock that a test moves, where each poll has to look whether the deadline has
-    /// passed.
-    fn known(&self, task: WakerId) -> WakerId {
-        let shard = self.shard.as_ref();
-        if shard.is_some_and(|shard| shard.clock.may_be_paused()) {
-            WakerId::UNKNOWN
-        } else {
-            task
-        }
-    }
-
     /// Starts the timer: again in its own shard if it waits in an engine that has not ended, and otherwise in the shard of this thread.
     ///
     /// # Panics
@@ -389,30 +378,22 @@ impl Timer {
     ) -> Polled {
         let (waker, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
-        let (mut spare, mut cancelled_last) = (None, false);
-        if !is_bound {
-            let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
-                .unwrap_or_else(|| thread::bind_without_locals(&self.shard, self.may_be_refused));
-            (spare, cancelled_last) = (bound.spare, bound.cancelled_last);
-            self.shard = Some(bound.shard);
-            self.when = when.0;
-            // `until` may be that of an entry in another shard. With an unknown task, no poll takes the timer for one that waits in this shard.
-            self.task = WakerId::UNKNOWN;
-            if self.state != State::Ahead {
-                self.state = State::New;
-            }
-        }
-        let task = self.known(task);
+        let bound = if is_bound {
+            Bound::default()
+        } else {
+            self.bind(when, task)
+        };
         let Some(shard) = &self.shard else {
             unreachable!("it has been bound")
         };
         let clock = &shard.clock;
+        let task = clock.known(task);
         if self.state == State::New && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
-        let delay = delay(shard, when, &mut now);
+        let (delay, now) = delay(shard, when, now);
         let is_long = delay >= LONGEST_SPARE;
-        let may_become_spare = (cancelled_last || !is_long) && shard.may_have_spares();
+        let may_become_spare = (bound.cancelled_last || !is_long) && shard.may_have_spares();
         let due = if may_become_spare && is_long {
             // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
             // the timer still waits then, it is started again for the rest.
@@ -434,7 +415,7 @@ impl Timer {
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         let has_come = may_have_come && shard.alarm.has_come(when, now);
-        match shard.start(waker, (due, until), spare, admission, has_come) {
+        match shard.start(waker, (due, until), bound.spare, admission, has_come) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
@@ -454,6 +435,20 @@ impl Timer {
             }
             Started::Ended(waker) => self.start_with_slack(&waker, when, now, wait),
         }
+    }
+
+    /// Binds the timer to this thread's shard.
+    #[inline]
+    fn bind(&mut self, when: Moment, task: WakerId) -> Bound {
+        let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
+            .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
+        self.when = when.0;
+        // `until` may be that of an entry in another shard. With an unknown task, no poll takes the timer for one that waits in this shard.
+        self.task = WakerId::UNKNOWN;
+        if self.state != State::Ahead {
+            self.state = State::New;
+        }
+        bound
     }
 
     /// Moves the timer to another deadline. Returns a waker that the caller wakes with no lock held, such as that of the task that waits if the
@@ -509,7 +504,7 @@ impl Timer {
             return None;
         };
         let clock = &shard.clock;
-        let mut now = (!clock.may_be_paused()).then(|| clock.now());
+        let now = (!clock.may_be_paused()).then(|| clock.now());
         if shard.has_ended() || self.until <= shard.horizon() {
             // The task is woken in any case.
             return None;
@@ -517,7 +512,7 @@ impl Timer {
         if shard.alarm.has_come(when, now) {
             return self.pass();
         }
-        let delay = delay(shard, when, &mut now);
+        let (delay, _) = delay(shard, when, now);
         let due = clock.due(when, clock.resolution(delay));
         let until = clock.start_of(due);
         if until >= self.until {
@@ -604,16 +599,17 @@ impl Timer {
     }
 }
 
-/// Returns the time that is left until `when`. If `now` is not known, this reads the clock, unless the timer has no slack and its entry may
+/// Returns the time that is left until `when`, and `now`. If that is not known, this reads the clock, unless the timer has no slack and its entry may
 /// become a spare in any case. The time that is returned then may be too long.
 #[inline]
-fn delay(shard: &Shard, when: Moment, now: &mut Option<Moment>) -> Nanos {
+fn delay(shard: &Shard, when: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
     // The horizon is not after now, so this is no less than the time that is left.
     let most = when.since(now.unwrap_or_else(|| shard.horizon()));
     if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
-        return most;
+        return (most, now);
     }
-    when.since(*now.insert(shard.alarm.now()))
+    let now = shard.alarm.now();
+    (when.since(now), Some(now))
 }
 
 impl Drop for Timer {

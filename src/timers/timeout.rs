@@ -195,7 +195,7 @@ macro_rules! wraps_a_future {
         impl<F: Future> Future for $timeout<F> {
             type Output = Result<F::Output, $Error>;
 
-            #[inline]
+            #[inline(always)]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();
                 let had_budget = coop::has_budget_remaining();

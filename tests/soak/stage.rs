@@ -10,7 +10,10 @@ use std::{
 };
 
 use tickwheel::{Metrics, SleepError, Wheel};
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::{Handle, Id},
+    time::Instant,
+};
 
 use crate::judge::{Judge, PATIENCE};
 
@@ -20,6 +23,8 @@ pub(crate) struct Stage {
     pub(crate) name: &'static str,
     pub(crate) wheel: Wheel,
     pub(crate) judge: Arc<Judge>,
+    /// The runtime that lasts as long as the test.
+    lasting: Id,
     /// Refusals that the tasks have seen.
     refused: AtomicU64,
 }
@@ -50,6 +55,7 @@ impl Stage {
             name,
             wheel: builder.name(name).build().expect("within every limit"),
             judge: judge.clone(),
+            lasting: Handle::current().id(),
             refused: AtomicU64::new(0),
         })
         .collect()
@@ -59,6 +65,11 @@ impl Stage {
         self.judge.check(kept, promise, || {
             format!("{}, on the wheel '{}'", details(), self.name)
         });
+    }
+
+    /// Returns whether the caller's runtime may be ending.
+    pub(crate) fn is_visited(&self) -> bool {
+        Handle::current().id() != self.lasting
     }
 
     /// Counts a refusal, which only a limited wheel may give.

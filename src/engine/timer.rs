@@ -158,16 +158,16 @@ impl Timer {
     /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it. A timer whose engine has ended goes by another
     /// clock, unless a shutdown has ended it here.
     fn has_expired(&self) -> bool {
-        let Some(shard) = self.shard.as_ref().filter(|_| self.state == State::Waiting) else {
-            return false;
-        };
-        let last = self.until.max(Moment(self.when));
-        let horizon = shard.horizon();
-        if horizon == Moment::NEVER {
-            self.is_refused() && shard.has_expired(last)
-        } else {
-            last <= horizon
-        }
+        let (last, horizon) = (self.until.max(Moment(self.when)), self.horizon());
+        self.state == State::Waiting
+            && last <= horizon
+            && (horizon != Moment::NEVER || self.had_expired_at_shutdown(last))
+    }
+
+    #[cold]
+    fn had_expired_at_shutdown(&self, last: Moment) -> bool {
+        let shard = self.shard.as_ref().filter(|_| self.is_refused());
+        shard.is_some_and(|shard| shard.has_expired(last))
     }
 
     /// Returns whether the entry has expired and the timer, which has been reset since and not been polled, is due again.

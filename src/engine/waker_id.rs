@@ -74,7 +74,7 @@ impl WakerId {
     }
 }
 
-fn cloned(waker: &Waker, identify: fn(&Waker) -> WakerId) -> (Waker, WakerId) {
+fn cloned(waker: &Waker, identify: impl FnOnce(&Waker) -> WakerId) -> (Waker, WakerId) {
     let clone = waker.clone();
     // The clone keeps alive only what its own address points to.
     let id = if clone.data() == waker.data() {

@@ -1,113 +1,85 @@
-//! Timers that may be refused: a shutdown ends their shard, and a limit counts them.
+//! Timers that may be refused: a shutdown ends their shards, and a limit counts them.
 
 use std::task::{Poll, Waker};
-
-use loom::thread;
 
 use super::{
     model,
     task::Task,
-    world::{Shards, finish, moment},
+    world::{Shards, World, finish, moment, spawn},
 };
 use crate::engine::{
     shared::Refusal,
-    timer::Timer,
+    timer::{Polled, Timer},
     turn::wake_all,
 };
 
-/// Does what `Wheel::shutdown` does. Returns the number of timers that were ended.
-fn shut_down(shards: &Shards) -> usize {
+/// Does what `Wheel::shutdown` does.
+fn shut_down(world: &World) {
     let mut wakers = Vec::new();
-    assert!(shards.shared().limit.shut_down());
-    shards.refusable().end(&mut wakers);
-    let taken = wakers.len();
-    wake_all(&mut wakers, shards.shared());
-    taken
+    assert!(world.shared.limit.shut_down());
+    world.engine().shut_down(&mut wakers);
+    assert!(wakers.len() <= 1);
+    wake_all(&mut wakers, &world.shared);
 }
 
-fn drive_beside_a_shutdown(shards: &Shards, ticks: u64) {
-    let other = shards.clone();
-    let shutdown = thread::spawn(move || shut_down(&other));
-    shards.drive(ticks);
-    assert!(shutdown.join().unwrap() <= 1);
-    shards.assert_vacant();
-}
-
-fn refusable(shards: &Shards, tick: u64) -> Timer {
-    let mut timer = Timer::at(Some(shards.refusable().clone()), moment(tick));
-    timer.let_refuse();
-    timer
-}
-
-/// Shuts the wheel down beside a turn and a task that starts a timer and then does `act` with it.
-fn beside_a_shutdown(act: fn(&Shards, &mut Timer, &(std::sync::Arc<Task>, Waker))) {
+/// Shuts the wheel down beside a task that starts a timer of the given tick and then does `act` with it.
+fn beside_a_shutdown(tick: u64, act: fn(&World, Timer, &(std::sync::Arc<Task>, Waker))) {
     model(3, move || {
-        let shards = Shards::new(Some(2));
-        shards.spawn(move |shards| {
+        let world = World::new();
+        let engine = world.engine();
+        let sleeper = world.spawn(move |world| {
             let task = Task::new();
-            let mut timer = refusable(shards, 1);
-            if shards.start(&mut timer, &task.1) {
-                act(shards, &mut timer, &task);
+            let mut timer = world.timer(tick);
+            timer.let_refuse();
+            if timer.poll(&task.1) == Poll::Pending {
+                act(world, timer, &task);
             }
         });
-        drive_beside_a_shutdown(&shards, 1);
+        let other = world.clone();
+        let shutdown = spawn(&world.runtime, move || shut_down(&other));
+        world.runtime.timers().run();
+        sleeper.join().unwrap();
+        shutdown.join().unwrap();
+        drop(engine);
+        world.shut_down();
     });
+}
+
+fn assert_elapsed_or_refused(polled: Polled) {
+    assert!(matches!(
+        polled,
+        Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
+    ));
 }
 
 #[test]
 fn a_timer_that_is_polled_beside_a_shutdown_elapses_or_is_refused() {
-    beside_a_shutdown(|shards, timer, task| {
-        let polled = finish(timer, task, || shards.say_started());
-        assert!(matches!(
-            polled,
-            Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
-        ));
+    beside_a_shutdown(1, |_, mut timer, task| {
+        assert_elapsed_or_refused(finish(&mut timer, task, || ()));
     });
 }
 
 #[test]
 fn a_timer_that_another_task_polls_beside_a_shutdown_elapses_or_is_refused() {
-    beside_a_shutdown(|shards, timer, _| {
-        let polled = finish(timer, &Task::new(), || shards.say_started());
-        assert!(matches!(
-            polled,
-            Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
-        ));
+    beside_a_shutdown(1, |_, mut timer, _| {
+        assert_elapsed_or_refused(finish(&mut timer, &Task::new(), || ()));
     });
 }
 
 #[test]
 fn a_timer_that_is_moved_beside_a_shutdown_elapses_or_is_refused() {
-    model(3, move || {
-        let shards = Shards::new(Some(2));
-        shards.spawn(move |shards| {
-            let task = Task::new();
-            let mut timer = refusable(shards, 3);
-            if shards.start(&mut timer, &task.1) {
-                timer.reset(moment(2)).into_iter().for_each(Waker::wake);
-                let polled = finish(&mut timer, &task, || shards.say_started());
-                assert!(matches!(
-                    polled,
-                    Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
-                ));
-            }
-        });
-        drive_beside_a_shutdown(&shards, 2);
+    beside_a_shutdown(3, |_, mut timer, task| {
+        timer.reset(moment(2)).into_iter().for_each(Waker::wake);
+        assert_elapsed_or_refused(finish(&mut timer, task, || ()));
     });
 }
 
-/// Another timer, which cannot be refused, may be given the cell.
+/// A timer that cannot be refused is started where it was.
 #[test]
 fn a_timer_that_is_dropped_beside_a_shutdown_removes_its_own_entry_or_none() {
-    model(3, move || {
-        let shards = Shards::new(Some(2));
-        shards.spawn(move |shards| {
-            let mut timer = refusable(shards, 2);
-            shards.start(&mut timer, &Task::new().1);
-            drop(timer);
-            shards.sleep_until(1, &mut shards.timer(1), &Task::new());
-        });
-        drive_beside_a_shutdown(&shards, 2);
+    beside_a_shutdown(2, |world, timer, _| {
+        drop(timer);
+        world.sleep_until(1);
     });
 }
 
@@ -117,7 +89,7 @@ fn a_limit_is_exact_and_its_room_comes_back() {
         let shards = Shards::new(Some(1));
         for _ in 0..2 {
             shards.spawn(|shards| {
-                let polled = finish(&mut refusable(shards, 1), &Task::new(), || shards.say_started());
+                let polled = finish(&mut shards.refusable(1), &Task::new(), || shards.say_started());
                 assert!(matches!(
                     polled,
                     Poll::Ready(Ok(()) | Err(Refusal::AtCapacity))
@@ -126,7 +98,7 @@ fn a_limit_is_exact_and_its_room_comes_back() {
         }
         shards.drive(1);
         let _entered = shards.enter();
-        let (mut one, mut another) = (refusable(&shards, 9), refusable(&shards, 9));
+        let (mut one, mut another) = (shards.refusable(9), shards.refusable(9));
         assert_eq!(one.poll(Waker::noop()), Poll::Pending);
         assert_eq!(another.poll(Waker::noop()), Poll::Ready(Err(Refusal::AtCapacity)));
     });

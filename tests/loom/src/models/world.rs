@@ -113,9 +113,11 @@ impl Shards {
         &self.0.shards[0]
     }
 
-    /// Returns the shard of timers that may be refused.
-    pub(super) fn refusable(&self) -> &Arc<Shard> {
-        &self.0.shards[1]
+    /// Creates a timer in the shard of those that may be refused.
+    pub(super) fn refusable(&self, tick: u64) -> Timer {
+        let mut timer = Timer::at(Some(self.0.shards[1].clone()), moment(tick));
+        timer.let_refuse();
+        timer
     }
 
     /// Lets the model's own thread start timers.

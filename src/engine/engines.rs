@@ -25,9 +25,10 @@ use super::{
     driver::{
         alarm::{Alarm, Handback, Next},
         is_alternative,
-        tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
+        tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
     events,
+    moment::Moment,
     shard::Shard,
     shared::{Shared, WheelId},
     spare_counts,
@@ -168,10 +169,8 @@ fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
 #[cold]
 #[track_caller]
 fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
-    if timers_have_ended() {
-        return None;
-    }
-    let engine = Engine::new(shared, runtime);
+    let origin = begin_of_millisecond(may_be_paused())?;
+    let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
     runtime.spawn(Keeper(engine.clone()).run());
@@ -192,9 +191,8 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
 }
 
 impl Engine {
-    fn new(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
+    fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment) -> Arc<Engine> {
         let settings = &shared.settings;
-        let origin = begin_of_millisecond(may_be_paused());
         let alarm = Arc::new(Alarm::new(Clock::new(
             origin,
             settings.tick_duration,

@@ -24,6 +24,7 @@
 use std::{
     cell::Cell,
     future::{Future, poll_fn},
+    iter,
     pin::{Pin, pin},
     task::{Context, Waker},
     time::Duration,
@@ -172,29 +173,45 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
     sleep.is_elapsed()
 }
 
-/// Returns the beginning of the last millisecond that the current runtime has processed, which is found by bisection.
+/// Returns the beginning of the last millisecond that the current runtime has processed, or `None` if its timers have ended.
 ///
 /// Tokio rounds every deadline up to a millisecond that it counts from a private start. If ticks began elsewhere, deadlines would be
 /// rounded up twice. On a clock that a test controls the result is exact, so that timers end at the very instants at which Tokio's do.
-pub(crate) fn begin_of_millisecond(is_exact: bool) -> Moment {
-    let mut sleep = pin!(time::sleep(MILLISECOND));
-    let now = Instant::now();
+///
+/// # Panics
+///
+/// Panics in Tokio's words if the runtime's timers are disabled.
+#[track_caller]
+pub(crate) fn begin_of_millisecond(is_exact: bool) -> Option<Moment> {
+    let mut sleep = pin!(time::sleep(FAR));
+    let (now, far) = (Instant::now(), sleep.deadline());
     let precision = if is_exact {
         Duration::from_nanos(1)
     } else {
         PRECISION
     };
-    // The runtime may process its timers meanwhile, in which case this is tried again.
-    let begin = (0..3).find_map(|_| processed_last(sleep.as_mut(), now, precision));
-    Moment::of(begin.unwrap_or(now))
+    // A millisecond that begins right now may have been processed, and others may be meanwhile, in which case this looks further ahead.
+    let mut tries = (0..4).map(|tries| now + tries * MILLISECOND);
+    let begin = tries.find_map(|to_come| processed_last(sleep.as_mut(), to_come, precision));
+    if begin.is_none() && reset_and_look(sleep, far) {
+        return None;
+    }
+    Some(Moment::of(begin.unwrap_or(now)))
 }
 
-/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it.
-fn processed_last(mut sleep: Pin<&mut Sleep>, now: Instant, precision: Duration) -> Option<Instant> {
-    let mut has_come = |at| reset_and_look(sleep.as_mut(), at);
-    let mut spans = (0..40).map(|doublings| Duration::from_millis(1 << doublings));
-    let mut come = spans.find_map(|span| now.checked_sub(span).filter(|at| has_come(*at)))?;
-    let mut to_come = now + MILLISECOND;
+/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it, unless `to_come` has come. It is found by
+/// bisection. A runtime that has just begun has processed one that began just now, which is tried first.
+fn processed_last(mut sleep: Pin<&mut Sleep>, mut to_come: Instant, precision: Duration) -> Option<Instant> {
+    let (begin, mut has_come) = (to_come, |at| reset_and_look(sleep.as_mut(), at));
+    let spans = (0..40).map(|doublings| Duration::from_millis(1 << doublings));
+    let mut come = iter::once(PRECISION).chain(spans).find_map(|span| {
+        let at = begin.checked_sub(span)?;
+        if has_come(at) {
+            return Some(at);
+        }
+        to_come = at;
+        None
+    })?;
     while to_come - come > precision {
         let between = come + (to_come - come) / 2;
         if has_come(between) {

@@ -7,7 +7,7 @@
 //! closing from the start. After that, a poll panics in Tokio's words.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     future::poll_fn,
     task::{Poll, Wake, Waker},
     time::Duration,
@@ -78,12 +78,9 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
             return engine;
         }
     }
-    let found = here.and_then(|here| find(shared, here));
-    found.unwrap_or_else(|| {
-        let handle = current(shared);
-        let engine = find(shared, handle.id()).or_else(|| begin(shared, &handle));
-        engine.unwrap_or_else(|| panic_as_ended())
-    })
+    let here = here.unwrap_or_else(|| current(shared).id());
+    let engine = find(shared, here).or_else(|| begin(shared, &current(shared)));
+    engine.unwrap_or_else(|| panic_as_ended())
 }
 
 /// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
@@ -175,16 +172,16 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     // No lock is held here, because a runtime that is shutting down drops the task at once.
     runtime.spawn(Keeper(engine.clone()).run());
     let mut engines = engines();
-    let key = (shared.wheel, runtime.id());
-    if let Some(found) = engines.get(&key).cloned() {
-        drop(engines);
-        engine.end();
-        return Some(found);
+    match engines.entry((shared.wheel, runtime.id())) {
+        Entry::Occupied(other) => {
+            let found = other.get().clone();
+            drop(engines);
+            engine.end();
+            return Some(found);
+        }
+        Entry::Vacant(_) if engine.shards[0].has_ended() && !planted("begun_ended") => return None,
+        Entry::Vacant(place) => _ = place.insert(engine.clone()),
     }
-    if engine.shards[0].has_ended() && !planted("begun_ended") {
-        return None;
-    }
-    engines.insert(key, engine.clone());
     drop(engines);
     panics(|| events::engine_changed(shared.name(), "started"));
     Some(engine)
@@ -289,12 +286,9 @@ impl Engine {
         let mut wakers = Vec::new();
         {
             let mut engines = engines();
-            let key = (self.shared.wheel, self.runtime);
-            let is_this = |engine: &Arc<Engine>| std::ptr::eq(&**engine, self);
-            let removed = if engines.get(&key).is_some_and(is_this) {
-                engines.remove(&key)
-            } else {
-                None
+            let removed = match engines.entry((self.shared.wheel, self.runtime)) {
+                Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
+                _ => None,
             };
             // Under the lock, so that who is about to add the engine sees that it has ended.
             self.shards.iter().for_each(|shard| shard.end(&mut wakers));
@@ -320,9 +314,7 @@ impl Wake for Engine {
         if is_setting() {
             return;
         }
-        if self.alarm.timers_ended() {
-            self.end();
-        } else if self.alarm.keeper_turns() {
+        if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
             // If there is more to do, `Alarm::give_back` has told the keeper.

@@ -24,7 +24,6 @@
 use std::{
     cell::Cell,
     future::{Future, poll_fn},
-    iter,
     pin::{Pin, pin},
     task::{Context, Waker},
     time::Duration,
@@ -36,7 +35,10 @@ use tokio::{
     time::{self, Instant, Interval, MissedTickBehavior, Sleep},
 };
 
-use crate::engine::{moment::Moment, sync::thread_local};
+use crate::engine::{
+    moment::{Moment, Nanos},
+    sync::thread_local,
+};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -44,7 +46,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
 /// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of all is a millisecond late.
-const PRECISION: Duration = Duration::from_nanos(1_000_000 / 64);
+const PRECISION: Nanos = Nanos(1_000_000 / 64);
 
 pub(super) struct TokioTimer {
     interval: Interval,
@@ -163,14 +165,10 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
 pub(crate) fn begin_of_millisecond(is_exact: bool) -> Option<Moment> {
     let now = Instant::now();
     let mut sleep = pin!(time::sleep_until(now));
-    let precision = if is_exact {
-        Duration::from_nanos(1)
-    } else {
-        PRECISION
-    };
+    let precision = if is_exact { Nanos(1) } else { PRECISION };
     // A millisecond that begins right now may have been processed, and others may be meanwhile, in which case this looks further ahead.
     let mut tries = (0..4).map(|tries| now + tries * MILLISECOND);
-    let begin = tries.find_map(|to_come| processed_last(sleep.as_mut(), to_come, precision));
+    let begin = tries.find_map(|to_come| processed_last(sleep.as_mut(), to_come, precision.to_duration()));
     match begin {
         None if have_ended(pin!(probe(now))) => None,
         begin => Some(Moment::of(begin.unwrap_or(now))),
@@ -178,12 +176,11 @@ pub(crate) fn begin_of_millisecond(is_exact: bool) -> Option<Moment> {
 }
 
 /// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it, unless `to_come` has come. It is found by
-/// bisection. A runtime that has just begun has processed one that began just now, which is tried first.
+/// steps back, each eight times as long as the one before, and by bisection. A runtime that has just begun takes one step.
 fn processed_last(mut sleep: Pin<&mut Sleep>, mut to_come: Instant, precision: Duration) -> Option<Instant> {
     let (begin, mut has_come) = (to_come, |at| reset_and_look(sleep.as_mut(), at));
-    let spans = (0..40).map(|doublings| Duration::from_millis(1 << doublings));
-    let mut come = iter::once(PRECISION).chain(spans).find_map(|span| {
-        let at = begin.checked_sub(span)?;
+    let mut come = (0..15).find_map(|step| {
+        let at = begin.checked_sub(Duration::from_nanos(PRECISION.0 << (3 * step)))?;
         if has_come(at) {
             return Some(at);
         }

@@ -72,11 +72,8 @@ pub(crate) fn of_wheel(wheel: WheelId) -> Vec<Arc<Engine>> {
 /// Panics as Tokio's timers do if the runtime has none, or they have ended.
 #[track_caller]
 pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> {
-    if let Some(pinned) = shared.pinned() {
-        let engine = find(shared, pinned).or_else(|| begin_pinned(shared, pinned));
-        if let Some(engine) = engine {
-            return engine;
-        }
+    if let Some(engine) = of_pinned_runtime(shared) {
+        return engine;
     }
     let here = here.unwrap_or_else(|| current(shared).id());
     let engine = find(shared, here).or_else(|| begin(shared, &current(shared)));
@@ -85,10 +82,8 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
 
 /// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
 pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
-    let pinned = shared.pinned()?;
-    let handle = shared.pinned_handle()?;
-    find(shared, pinned).or_else(|| begin_pinned(shared, pinned))?;
-    Some(handle)
+    of_pinned_runtime(shared)?;
+    shared.pinned_handle()
 }
 
 /// Returns the current runtime.
@@ -149,10 +144,13 @@ fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
     engines().get(&(shared.wheel, runtime)).cloned()
 }
 
-/// Begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
-#[cold]
+/// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
 #[track_caller]
-fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
+fn of_pinned_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
+    let runtime = shared.pinned()?;
+    if let Some(engine) = find(shared, runtime) {
+        return Some(engine);
+    }
     let handle = shared.pinned_handle()?;
     let _entered = handle.enter();
     let engine = begin(shared, &handle);
@@ -236,8 +234,8 @@ impl Engine {
                 Handback::HasCome => continue,
                 Handback::Ended => self.end(),
                 Handback::Waits if at > now => {}
-                // The entries that are left may all be those of spares.
-                Handback::Waits | Handback::Idle => self.may_be_idle(),
+                // There may be no entries left, or none but those of spares.
+                Handback::Waits => self.may_be_idle(),
             }
             return next == Next::More;
         }

@@ -89,8 +89,6 @@ pub(crate) enum Next {
 pub(crate) enum Handback {
     /// Nothing: the driver waits.
     Waits,
-    /// Nothing, and no shard has a timer.
-    Idle,
     /// Take the driver again.
     HasCome,
     /// End the engine.
@@ -215,10 +213,8 @@ impl Alarm {
         };
         let at = seat.at.min(next);
         seat.at = if planted("at_unread") { next } else { at };
-        let is_idle = at == Moment::NEVER;
         match self.set(seat, after) {
             Set::Ended => Handback::Ended,
-            Set::Waits if is_idle => Handback::Idle,
             Set::Waits => Handback::Waits,
             // Only a runtime that shuts down fires a timer early.
             Set::HasCome if at > now && at > self.now() => Handback::Waits,

@@ -54,8 +54,6 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     alarm: Arc<Alarm>,
     pub(crate) shards: Box<[Arc<Shard>]>,
-    /// Whether Tokio's timers end before the runtime's tasks.
-    has_alternative_timer: bool,
 }
 
 /// Returns the engines of a wheel.
@@ -164,11 +162,20 @@ fn of_pinned_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
 #[cold]
 #[track_caller]
 fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
-    let origin = begin_of_millisecond(may_be_paused())?;
+    let has_alternative_timer = is_alternative();
+    let origin = if has_alternative_timer {
+        Moment::now()
+    } else {
+        begin_of_millisecond(may_be_paused())?
+    };
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
-    runtime.spawn(Keeper(engine.clone()).run());
+    let keeper = Keeper {
+        engine: engine.clone(),
+        has_alternative_timer,
+    };
+    runtime.spawn(keeper.run());
     let mut engines = engines();
     match engines.entry((shared.wheel, runtime.id())) {
         Entry::Occupied(other) => {
@@ -202,7 +209,6 @@ impl Engine {
             shared: shared.clone(),
             shards: (0..shards).map(shard).collect(),
             alarm,
-            has_alternative_timer: is_alternative(),
         })
     }
 
@@ -322,7 +328,11 @@ impl Wake for Engine {
 }
 
 /// Owned by a task of the engine's runtime, which lives as long as the engine or the runtime.
-struct Keeper(Arc<Engine>);
+struct Keeper {
+    engine: Arc<Engine>,
+    /// Whether Tokio's timers end before the runtime's tasks.
+    has_alternative_timer: bool,
+}
 
 impl Keeper {
     async fn run(self) {
@@ -331,7 +341,7 @@ impl Keeper {
             Poll::Ready(())
         })
         .await;
-        let Keeper(engine) = &self;
+        let engine = &self.engine;
         loop {
             engine.alarm.keeper.notified().await;
             if engine.shards[0].has_ended() {
@@ -358,11 +368,10 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let Keeper(engine) = self;
-        if engine.has_alternative_timer {
-            return engine.end();
+        if self.has_alternative_timer {
+            return self.engine.end();
         }
-        let ended = engine.alarm.close();
+        let ended = self.engine.alarm.close();
         ended.into_iter().for_each(Waker::wake);
     }
 }

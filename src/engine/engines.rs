@@ -7,7 +7,7 @@
 //! closing from the start. After that, a poll panics in Tokio's words.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     future::poll_fn,
     task::{Poll, Wake, Waker},
     time::Duration,
@@ -25,9 +25,10 @@ use super::{
     driver::{
         alarm::{Alarm, Handback, Next},
         is_alternative,
-        tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
+        tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
     events,
+    moment::Moment,
     shard::Shard,
     shared::{Shared, WheelId},
     spare_counts,
@@ -54,8 +55,6 @@ pub(crate) struct Engine {
     alarm: Arc<Alarm>,
     /// For each number of a thread or worker two, of which the second is for timers that the wheel may refuse.
     pub(crate) shards: Box<[Arc<Shard>]>,
-    /// Whether Tokio's timers end before the runtime's tasks.
-    has_alternative_timer: bool,
 }
 
 /// Returns the engines of a wheel.
@@ -72,26 +71,18 @@ pub(crate) fn of_wheel(wheel: WheelId) -> Vec<Arc<Engine>> {
 /// Panics as Tokio's timers do if the runtime has none, or they have ended.
 #[track_caller]
 pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> {
-    if let Some(pinned) = shared.pinned() {
-        let engine = find(shared, pinned).or_else(|| begin_pinned(shared, pinned));
-        if let Some(engine) = engine {
-            return engine;
-        }
+    if let Some(engine) = of_pinned_runtime(shared) {
+        return engine;
     }
-    let found = here.and_then(|here| find(shared, here));
-    found.unwrap_or_else(|| {
-        let handle = current(shared);
-        let engine = find(shared, handle.id()).or_else(|| begin(shared, &handle));
-        engine.unwrap_or_else(|| panic_as_ended())
-    })
+    let here = here.unwrap_or_else(|| current(shared).id());
+    let engine = find(shared, here).or_else(|| begin(shared, &current(shared)));
+    engine.unwrap_or_else(|| panic_as_ended())
 }
 
 /// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
 pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
-    let pinned = shared.pinned()?;
-    let handle = shared.pinned_handle()?;
-    find(shared, pinned).or_else(|| begin_pinned(shared, pinned))?;
-    Some(handle)
+    of_pinned_runtime(shared)?;
+    shared.pinned_handle()
 }
 
 /// Returns the current runtime.
@@ -152,10 +143,13 @@ fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
     engines().get(&(shared.wheel, runtime)).cloned()
 }
 
-/// Begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
-#[cold]
+/// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
 #[track_caller]
-fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
+fn of_pinned_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
+    let runtime = shared.pinned()?;
+    if let Some(engine) = find(shared, runtime) {
+        return Some(engine);
+    }
     let handle = shared.pinned_handle()?;
     let _entered = handle.enter();
     let engine = begin(shared, &handle);
@@ -169,33 +163,39 @@ fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
 #[cold]
 #[track_caller]
 fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
-    if timers_have_ended() {
-        return None;
-    }
-    let engine = Engine::new(shared, runtime);
+    let has_alternative_timer = is_alternative();
+    let origin = if has_alternative_timer {
+        Moment::now()
+    } else {
+        begin_of_millisecond(may_be_paused())?
+    };
+    let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
-    runtime.spawn(Keeper(engine.clone()).run());
+    let keeper = Keeper {
+        engine: engine.clone(),
+        has_alternative_timer,
+    };
+    runtime.spawn(keeper.run());
     let mut engines = engines();
-    let key = (shared.wheel, runtime.id());
-    if let Some(found) = engines.get(&key).cloned() {
-        drop(engines);
-        engine.end();
-        return Some(found);
+    match engines.entry((shared.wheel, runtime.id())) {
+        Entry::Occupied(other) => {
+            let found = other.get().clone();
+            drop(engines);
+            engine.end();
+            return Some(found);
+        }
+        Entry::Vacant(_) if engine.shards[0].has_ended() && !planted("begun_ended") => return None,
+        Entry::Vacant(place) => _ = place.insert(engine.clone()),
     }
-    if engine.shards[0].has_ended() && !planted("begun_ended") {
-        return None;
-    }
-    engines.insert(key, engine.clone());
     drop(engines);
     panics(|| events::engine_changed(shared.name(), "started"));
     Some(engine)
 }
 
 impl Engine {
-    fn new(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
+    fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment) -> Arc<Engine> {
         let settings = &shared.settings;
-        let origin = begin_of_millisecond(may_be_paused());
         let alarm = Arc::new(Alarm::new(Clock::new(
             origin,
             settings.tick_duration,
@@ -215,7 +215,6 @@ impl Engine {
             shared: shared.clone(),
             shards: (0..shards).flat_map(pair).collect(),
             alarm,
-            has_alternative_timer: is_alternative(),
         })
     }
 
@@ -247,8 +246,8 @@ impl Engine {
                 Handback::HasCome => continue,
                 Handback::Ended => self.end(),
                 Handback::Waits if at > now => {}
-                // The entries that are left may all be those of spares.
-                Handback::Waits | Handback::Idle => self.may_be_idle(),
+                // There may be no entries left, or none but those of spares.
+                Handback::Waits => self.may_be_idle(),
             }
             return next == Next::More;
         }
@@ -297,12 +296,9 @@ impl Engine {
         let mut wakers = Vec::new();
         {
             let mut engines = engines();
-            let key = (self.shared.wheel, self.runtime);
-            let is_this = |engine: &Arc<Engine>| std::ptr::eq(&**engine, self);
-            let removed = if engines.get(&key).is_some_and(is_this) {
-                engines.remove(&key)
-            } else {
-                None
+            let removed = match engines.entry((self.shared.wheel, self.runtime)) {
+                Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
+                _ => None,
             };
             // Under the lock, so that who is about to add the engine sees that it has ended.
             self.shards.iter().for_each(|shard| shard.end(&mut wakers));
@@ -328,9 +324,7 @@ impl Wake for Engine {
         if is_setting() {
             return;
         }
-        if self.alarm.timers_ended() {
-            self.end();
-        } else if self.alarm.keeper_turns() {
+        if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
             // If there is more to do, `Alarm::give_back` has told the keeper.
@@ -340,7 +334,11 @@ impl Wake for Engine {
 }
 
 /// Owned by a task of the engine's runtime, which lives as long as the engine or the runtime.
-struct Keeper(Arc<Engine>);
+struct Keeper {
+    engine: Arc<Engine>,
+    /// Whether Tokio's timers end before the runtime's tasks.
+    has_alternative_timer: bool,
+}
 
 impl Keeper {
     async fn run(self) {
@@ -349,7 +347,7 @@ impl Keeper {
             Poll::Ready(())
         })
         .await;
-        let Keeper(engine) = &self;
+        let engine = &self.engine;
         loop {
             engine.alarm.keeper.notified().await;
             if engine.shards[0].has_ended() {
@@ -376,11 +374,10 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let Keeper(engine) = self;
-        if engine.has_alternative_timer {
-            return engine.end();
+        if self.has_alternative_timer {
+            return self.engine.end();
         }
-        let ended = engine.alarm.close();
+        let ended = self.engine.alarm.close();
         ended.into_iter().for_each(Waker::wake);
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod shutdown;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, LazyLock, Mutex, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::available_parallelism,
@@ -65,6 +65,9 @@ pub struct Wheel(Arc<Handles>);
 #[derive(Clone)]
 pub struct WeakWheel(Weak<Handles>);
 
+/// The number of cores, which on Linux is read from files, and that takes longer than to begin a runtime.
+static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, |cores| cores.get()));
+
 /// The number of wheels alive, not counting the global one.
 static WHEELS: AtomicUsize = AtomicUsize::new(0);
 /// Above this number of wheels, a warning is logged once, as in Netty.
@@ -101,8 +104,7 @@ impl Wheel {
                 events::too_many_wheels(wheels);
             }
         }
-        let cores = available_parallelism().map_or(1, |cores| cores.get());
-        let rosters = (0..cores.next_power_of_two()).map(|_| Arc::new(Roster::new()));
+        let rosters = (0..CORES.next_power_of_two()).map(|_| Arc::new(Roster::new()));
         Wheel(Arc::new(Handles {
             unbound: (!is_global).then(|| Arc::new(Shard::unbound(shared.clone()))),
             rosters: rosters.collect(),
@@ -222,8 +224,7 @@ impl Wheel {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn shards(&self) -> usize {
-        let cores = || available_parallelism().map_or(1, |cores| cores.get());
-        self.settings().shards.unwrap_or_else(cores).next_power_of_two()
+        self.settings().shards.unwrap_or(*CORES).next_power_of_two()
     }
 
     /// Returns the limit on pending timers, if there is one.

@@ -418,7 +418,7 @@ fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() 
         assert!(
             other.is_elapsed(),
             "a sleep that is reset after its runtime has shut down does not elapse at once: the driver learns from that, without a panic, whether the \
-             timers have ended (tokio_timer.rs, 6, `timers_have_ended`), and would wait for timers that never fire"
+             timers have ended (tokio_timer.rs, 6, `have_ended`), and would wait for timers that never fire"
         );
         let set = catch_unwind(AssertUnwindSafe(|| set(pin!(time::sleep(HOUR)), Waker::noop())));
         assert!(

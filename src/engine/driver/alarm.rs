@@ -24,12 +24,13 @@
 use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     task::Waker,
 };
 
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::{runtime::Handle, sync::Notify, time::Sleep};
 
-use super::tokio_timer::{self, Probe, TokioTimer};
+use super::tokio_timer::{self, TokioTimer};
 use crate::engine::{
     clock::{self, Clock},
     moment::{Moment, Nanos},
@@ -44,8 +45,6 @@ pub(crate) struct Alarm {
     seat: Mutex<Option<Seat>>,
     /// Whether the runtime has dropped the keeper. Stored before the seat is locked by [`Alarm::close`], and read under that lock.
     is_closing: AtomicBool,
-    /// Whether the runtime's timers have ended.
-    timers_ended: AtomicBool,
     /// Tells the keeper that a turn is due on a test's clock, that the driver has more to do, or that the engine may not be needed any more.
     pub(crate) keeper: Notify,
     /// The runtime, if its clock is one that a test controls and thus has to be read there.
@@ -58,8 +57,8 @@ struct Seat {
     /// Set to the turn after that, with a waker that does nothing. Without it, a timer that is set in a turn would make Tokio's next `epoll_wait` return
     /// for nothing.
     ahead: TokioTimer,
-    /// Tells whether the runtime's timers have ended, which is asked while the engine is closing.
-    probe: Probe,
+    /// Tells whether the runtime's timers have ended. Only an engine that is closing asks, because a paused clock would move to the probe.
+    probe: Pin<Box<Sleep>>,
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
@@ -90,8 +89,6 @@ pub(crate) enum Next {
 pub(crate) enum Handback {
     /// Nothing: the driver waits.
     Waits,
-    /// Nothing, and no shard has a timer.
-    Idle,
     /// Take the driver again.
     HasCome,
     /// End the engine.
@@ -116,7 +113,6 @@ impl Alarm {
             clock,
             seat: Mutex::new(None),
             is_closing: AtomicBool::new(false),
-            timers_ended: AtomicBool::new(false),
             keeper: Notify::new(),
             runtime: Mutex::new(None),
         }
@@ -124,10 +120,11 @@ impl Alarm {
 
     /// Sets the alarm up in the current runtime. `waker` makes the turns.
     pub(crate) fn set_up(&self, runtime: &Handle, waker: Waker) {
+        let origin = self.clock.past().instant();
         *lock(&self.seat) = Some(Seat {
-            timer: TokioTimer::new(),
-            ahead: TokioTimer::new(),
-            probe: Probe::new(),
+            timer: TokioTimer::new(origin),
+            ahead: TokioTimer::new(origin),
+            probe: Box::pin(tokio_timer::probe(origin)),
             waker,
             driver: Some(Driver::default()),
             at: Moment::NEVER,
@@ -189,10 +186,6 @@ impl Alarm {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn timers_ended(&self) -> bool {
-        self.timers_ended.load(Ordering::Relaxed)
-    }
-
     /// Takes the driver, and when it was to run.
     pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
         let mut guard = lock(&self.seat);
@@ -220,10 +213,8 @@ impl Alarm {
         };
         let at = seat.at.min(next);
         seat.at = if planted("at_unread") { next } else { at };
-        let is_idle = at == Moment::NEVER;
         match self.set(seat, after) {
             Set::Ended => Handback::Ended,
-            Set::Waits if is_idle => Handback::Idle,
             Set::Waits => Handback::Waits,
             // Only a runtime that shuts down fires a timer early.
             Set::HasCome if at > now && at > self.now() => Handback::Waits,
@@ -258,10 +249,8 @@ impl Alarm {
         loop {
             match self.set(seat, Moment::NEVER) {
                 Set::Waits => return None,
-                Set::Ended => {
-                    self.timers_ended.store(true, Ordering::Relaxed);
-                    return Some(seat.waker.clone());
-                }
+                // Whoever takes the driver finds that the engine is closing, and ends it.
+                Set::Ended => return Some(seat.waker.clone()),
                 Set::HasCome if planted("set_once") => return None,
                 Set::HasCome if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
                 Set::HasCome | Set::Failed => {
@@ -275,14 +264,13 @@ impl Alarm {
     /// Sets Tokio's timer to `at`, and the other one to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> Set {
         let is_closing = self.is_closing();
-        if is_closing && seat.probe.timers_have_ended() {
+        if is_closing && tokio_timer::have_ended(seat.probe.as_mut()) {
             return Set::Ended;
         }
-        let at = if is_closing && !planted("unset_as_it_closes") {
-            seat.at.min(self.now().after(Nanos::FAR_FUTURE))
-        } else {
-            seat.at
-        };
+        let mut at = seat.at;
+        if is_closing && at == Moment::NEVER && !planted("unset_as_it_closes") {
+            at = self.now().after(Nanos::FAR_FUTURE);
+        }
         if at != Moment::NEVER && seat.ahead.is_set_to(at) {
             mem::swap(&mut seat.timer, &mut seat.ahead);
         }

@@ -18,7 +18,7 @@
 //!    runtime's eventfd if the new one is before that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
 //! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is polled afterwards panics. So an engine
 //!    goes on while its runtime's tasks are dropped, and ends with the timers. One that is reset afterwards elapses at once
-//!    (`Handle::reregister`), which tells that without a panic ([`Probe`], [`timers_have_ended`]).
+//!    (`Handle::reregister`), which tells that without a panic ([`have_ended`]).
 //! 7. *A timer without budget is not registered*, so this ignores the budget of the calling task.
 
 use std::{
@@ -35,7 +35,10 @@ use tokio::{
     time::{self, Instant, Interval, MissedTickBehavior, Sleep},
 };
 
-use crate::engine::{moment::Moment, sync::thread_local};
+use crate::engine::{
+    moment::{Moment, Nanos},
+    sync::thread_local,
+};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -43,7 +46,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
 /// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of all is a millisecond late.
-const PRECISION: Duration = Duration::from_nanos(1_000_000 / 64);
+const PRECISION: Nanos = Nanos(1_000_000 / 64);
 
 pub(super) struct TokioTimer {
     interval: Interval,
@@ -52,10 +55,10 @@ pub(super) struct TokioTimer {
 }
 
 impl TokioTimer {
-    /// Creates a timer of the current runtime.
-    pub(super) fn new() -> TokioTimer {
+    /// Creates a timer of the current runtime. `now` saves it from reading the clock.
+    pub(super) fn new(now: Instant) -> TokioTimer {
         // It is moved before it could go on by its period.
-        let mut interval = time::interval(MILLISECOND);
+        let mut interval = time::interval_at(now, MILLISECOND);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         TokioTimer {
             interval,
@@ -91,28 +94,18 @@ impl TokioTimer {
     }
 }
 
-/// Tells whether the timers of a runtime have ended. To set one then panics, which not every process survives.
-pub(super) struct Probe {
-    sleep: Pin<Box<Sleep>>,
-    at: Instant,
+/// Creates a sleep of the current runtime that tells whether the timers of that have ended, by [`have_ended`]. To set one then panics, which not every
+/// process survives.
+#[track_caller]
+pub(super) fn probe(now: Instant) -> Sleep {
+    time::sleep_until(now + FAR)
 }
 
-impl Probe {
-    /// Creates a probe of the current runtime, which is in none of its lists until it is asked.
-    pub(super) fn new() -> Probe {
-        let sleep = Box::pin(time::sleep(FAR));
-        Probe {
-            at: sleep.deadline(),
-            sleep,
-        }
-    }
-
-    /// Returns whether the timers have ended. Only a runtime that is shutting down is asked, because a paused clock would move to the probe.
-    pub(super) fn timers_have_ended(&mut self) -> bool {
-        // Each time to an earlier instant, because of a later one Tokio only takes note.
-        self.at -= MILLISECOND;
-        reset_and_look(self.sleep.as_mut(), self.at)
-    }
+/// Returns whether the timers of a probe's runtime have ended. From then on, the probe is registered.
+pub(super) fn have_ended(probe: Pin<&mut Sleep>) -> bool {
+    // Each time to an earlier instant, because of a later one Tokio only takes note.
+    let at = probe.deadline() - MILLISECOND;
+    reset_and_look(probe, at)
 }
 
 thread_local! {
@@ -133,18 +126,6 @@ pub(crate) fn is_setting() -> bool {
     SETTING.get()
 }
 
-/// Returns whether the timers of the current runtime have ended.
-///
-/// # Panics
-///
-/// Panics in Tokio's words if they are disabled.
-#[track_caller]
-pub(crate) fn timers_have_ended() -> bool {
-    let sleep = pin!(time::sleep(FAR));
-    let at = sleep.deadline();
-    reset_and_look(sleep, at)
-}
-
 /// Panics, in Tokio's words, because the timers of the current runtime have ended.
 #[cold]
 #[track_caller]
@@ -163,7 +144,7 @@ pub(crate) fn has_come(when: Moment) -> bool {
     let when = when.instant();
     let sleep = pin!(time::sleep_until(when));
     // Where timers have ended, each elapses at once. That is asked last, because they may be about to.
-    reset_and_look(sleep, when) && !timers_have_ended()
+    reset_and_look(sleep, when) && !have_ended(pin!(probe(when)))
 }
 
 /// Resets a sleep. Returns whether the millisecond has been processed, because then it elapses at once.
@@ -172,29 +153,40 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
     sleep.is_elapsed()
 }
 
-/// Returns the beginning of the last millisecond that the current runtime has processed, which is found by bisection.
+/// Returns the beginning of the last millisecond that the current runtime has processed, or `None` if its timers have ended.
 ///
 /// Tokio rounds every deadline up to a millisecond that it counts from a private start. If ticks began elsewhere, deadlines would be
 /// rounded up twice. On a clock that a test controls the result is exact, so that timers end at the very instants at which Tokio's do.
-pub(crate) fn begin_of_millisecond(is_exact: bool) -> Moment {
-    let mut sleep = pin!(time::sleep(MILLISECOND));
+///
+/// # Panics
+///
+/// Panics in Tokio's words if the runtime's timers are disabled.
+#[track_caller]
+pub(crate) fn begin_of_millisecond(is_exact: bool) -> Option<Moment> {
     let now = Instant::now();
-    let precision = if is_exact {
-        Duration::from_nanos(1)
-    } else {
-        PRECISION
-    };
-    // The runtime may process its timers meanwhile, in which case this is tried again.
-    let begin = (0..3).find_map(|_| processed_last(sleep.as_mut(), now, precision));
-    Moment::of(begin.unwrap_or(now))
+    let mut sleep = pin!(time::sleep_until(now));
+    let precision = if is_exact { Nanos(1) } else { PRECISION };
+    // A millisecond that begins right now may have been processed, and others may be meanwhile, in which case this looks further ahead.
+    let mut tries = (0..4).map(|tries| now + tries * MILLISECOND);
+    let begin = tries.find_map(|to_come| processed_last(sleep.as_mut(), to_come, precision.to_duration()));
+    match begin {
+        None if have_ended(pin!(probe(now))) => None,
+        begin => Some(Moment::of(begin.unwrap_or(now))),
+    }
 }
 
-/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it.
-fn processed_last(mut sleep: Pin<&mut Sleep>, now: Instant, precision: Duration) -> Option<Instant> {
-    let mut has_come = |at| reset_and_look(sleep.as_mut(), at);
-    let mut spans = (0..40).map(|doublings| Duration::from_millis(1 << doublings));
-    let mut come = spans.find_map(|span| now.checked_sub(span).filter(|at| has_come(*at)))?;
-    let mut to_come = now + MILLISECOND;
+/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it, unless `to_come` has come. It is found by
+/// steps back, each eight times as long as the one before, and by bisection. A runtime that has just begun takes one step.
+fn processed_last(mut sleep: Pin<&mut Sleep>, mut to_come: Instant, precision: Duration) -> Option<Instant> {
+    let (begin, mut has_come) = (to_come, |at| reset_and_look(sleep.as_mut(), at));
+    let mut come = (0..15).find_map(|step| {
+        let at = begin.checked_sub(Duration::from_nanos(PRECISION.0 << (3 * step)))?;
+        if has_come(at) {
+            return Some(at);
+        }
+        to_come = at;
+        None
+    })?;
     while to_come - come > precision {
         let between = come + (to_come - come) / 2;
         if has_come(between) {

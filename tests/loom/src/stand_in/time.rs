@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    ops::{Add, Sub, SubAssign},
+    ops::{Add, Sub},
     panic::resume_unwind,
     pin::Pin,
     sync::Arc,
@@ -99,9 +99,11 @@ impl Sub for Instant {
     }
 }
 
-impl SubAssign<StdDuration> for Instant {
-    fn sub_assign(&mut self, duration: StdDuration) {
-        self.0 -= duration;
+impl Sub<StdDuration> for Instant {
+    type Output = Instant;
+
+    fn sub(self, duration: StdDuration) -> Instant {
+        Instant(self.0 - duration)
     }
 }
 
@@ -283,7 +285,7 @@ pub struct Interval {
     id: usize,
 }
 
-pub fn interval(_period: StdDuration) -> Interval {
+pub fn interval_at(_: Instant, _period: StdDuration) -> Interval {
     let timers = Handle::current().timers().clone();
     Interval {
         id: timers.add(),

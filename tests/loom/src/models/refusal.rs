@@ -46,10 +46,7 @@ fn beside_a_shutdown(tick: u64, act: fn(&World, Timer, &(std::sync::Arc<Task>, W
 }
 
 fn assert_elapsed_or_refused(polled: Polled) {
-    assert!(matches!(
-        polled,
-        Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
-    ));
+    assert!(matches!(polled, Poll::Ready(Ok(()) | Err(Refusal::Shutdown))));
 }
 
 #[test]
@@ -90,10 +87,7 @@ fn a_limit_is_exact_and_its_room_comes_back() {
         for _ in 0..2 {
             shards.spawn(|shards| {
                 let polled = finish(&mut shards.refusable(1), &Task::new(), || shards.say_started());
-                assert!(matches!(
-                    polled,
-                    Poll::Ready(Ok(()) | Err(Refusal::AtCapacity))
-                ));
+                assert!(matches!(polled, Poll::Ready(Ok(()) | Err(Refusal::AtCapacity))));
             });
         }
         shards.drive(1);

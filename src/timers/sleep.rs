@@ -356,25 +356,24 @@ impl Sleep {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Polls the sleep after the future that it limits, which may have used up the budget that there was before.
-    #[inline]
-    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        if self.timer.waits(cx.waker()) && !self.resource.is_tracked() {
-            Poll::Pending
-        } else {
-            self.poll_further(had_budget, cx).map(drop)
-        }
-    }
-
-    /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, but fails if the wheel refuses it.
+    /// Polls the sleep after the future that it limits, which may have used up the budget that there was before. It fails if the wheel refuses it.
     #[inline]
     pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
+        if self.timer.waits(cx.waker()) && !self.resource.is_tracked() {
+            return Poll::Pending;
+        }
         let polled = self.poll_further(had_budget, cx);
         polled.map_err(|refusal| refused(refusal, self.timer.shared()))
+    }
+
+    /// Polls a sleep that the wheel does not refuse, as [`try_poll_after`](Sleep::try_poll_after) does.
+    #[inline]
+    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        self.try_poll_after(had_budget, cx).map(drop)
     }
 
     // So that a poll which finds the timer waiting, 10 instructions, is inlined where the future is polled.

@@ -177,10 +177,10 @@ impl Wheel {
     }
 }
 
-/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. `$poll` is the function of its timer that tells
-/// whether the time is over, and `$error` turns the answer into an error.
+/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. `$error` turns the end of its timer into an
+/// error.
 macro_rules! wraps_a_future {
-    ($(#[$docs:meta])* $timeout:ident, $timer:ident: $Timer:ty, $poll:ident -> $Error:ty, $error:expr, $made:literal) => {
+    ($(#[$docs:meta])* $timeout:ident, $timer:ident: $Timer:ty, $Error:ty, $error:expr, $made:literal) => {
         pin_project_lite::pin_project! {
             $(#[$docs])*
             #[derive(Debug)]
@@ -204,7 +204,7 @@ macro_rules! wraps_a_future {
                     this.$timer.complete();
                     return Poll::Ready(Ok(output));
                 }
-                let polled = this.$timer.$poll(had_budget, cx);
+                let polled = this.$timer.try_poll_after(had_budget, cx);
                 polled.map(|waited| Err(($error)(waited)))
             }
         }
@@ -276,7 +276,7 @@ wraps_a_future! {
     /// let timeout: Timeout<Ready<u8>> = Wheel::new().timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    Timeout, sleep: Sleep, poll_after -> Elapsed, Elapsed, "tickwheel::Wheel::new().timeout"
+    Timeout, sleep: Sleep, Elapsed, |_| Elapsed(()), "tickwheel::Wheel::new().timeout"
 }
 
 wraps_a_future! {
@@ -293,5 +293,5 @@ wraps_a_future! {
     /// let timeout: TryTimeout<Ready<u8>> = Wheel::new().try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    TryTimeout, sleep: Sleep, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().try_timeout"
+    TryTimeout, sleep: Sleep, TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().try_timeout"
 }

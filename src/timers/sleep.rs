@@ -15,7 +15,7 @@ use crate::{
         moment::{Moment, Nanos},
         shard::Home,
         shared::{Refusal, Shared},
-        timer::Timer,
+        timer::{Polled, Timer},
     },
     error::SleepError,
     timers::{budget, console::Resource},
@@ -363,25 +363,21 @@ impl Sleep {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        if self.timer.waits(cx.waker()) && !self.resource.is_tracked() {
-            return Poll::Pending;
-        }
-        let polled = self.poll_further(had_budget, cx);
-        polled.map_err(|refusal| refused(refusal, self.timer.shared()))
+        let Sleep { timer, resource } = self;
+        let polled = resource.poll(|| {
+            if timer.waits(cx.waker()) {
+                Poll::Pending
+            } else {
+                poll_further(timer, had_budget, cx)
+            }
+        });
+        polled.map_err(|refusal| refused(refusal, timer.shared()))
     }
 
     /// Polls a sleep that the wheel does not refuse, as [`try_poll_after`](Sleep::try_poll_after) does.
     #[inline]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         self.try_poll_after(had_budget, cx).map(drop)
-    }
-
-    // So that a poll which finds the timer waiting, 10 instructions, is inlined where the future is polled.
-    #[inline(never)]
-    fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        let Sleep { timer, resource } = self;
-        let poll = || budget::poll(had_budget, cx, |waker| timer.poll_further(waker));
-        resource.poll(poll)
     }
 
     /// Polls the sleep on the task's budget, but has `waker` woken.
@@ -404,6 +400,12 @@ impl Sleep {
     pub(crate) fn has_label(&self, label: &str) {
         self.resource.has_label(label);
     }
+}
+
+// So that a poll which finds the timer waiting, 10 instructions, is inlined where the future is polled.
+#[inline(never)]
+fn poll_further(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Polled {
+    budget::poll(had_budget, cx, |waker| timer.poll_further(waker))
 }
 
 /// Returns the error of a timer that its wheel has refused.

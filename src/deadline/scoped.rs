@@ -22,7 +22,7 @@ pin_project! {
         // `None` once it has yielded its last output, or the scope has elapsed.
         #[pin]
         value: Option<T>,
-        deadline: Option<Instant>,
+        pub(super) deadline: Option<Instant>,
         pub(super) timer: Option<Sleep>,
         // The deadline that the timer waits for.
         armed: Option<Instant>,
@@ -55,10 +55,6 @@ impl<T> Scoped<T> {
     /// Returns the value, or `None` if it has yielded its last output or the scope has elapsed.
     pub(crate) fn get(&self) -> Option<&T> {
         self.value.as_ref()
-    }
-
-    pub(super) fn set_deadline(self: Pin<&mut Self>, deadline: Option<Instant>) {
-        *self.project().deadline = deadline;
     }
 
     /// Polls the value, until `limit`, with `poll`, which says whether its output was the last one.

@@ -262,7 +262,7 @@ impl Future for IdleTimer {
         let mut sleep = lock(&watch.sleep);
         let deadline = watch.deadline();
         if deadline > sleep.timer.deadline() {
-            sleep.reset_ahead(deadline);
+            sleep.reset(deadline.instant());
         }
         let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
         drop(sleep);

@@ -330,21 +330,19 @@ impl Sleep {
     pub fn reset_after(&mut self, duration: Duration) {
         let deadline = self.timer.now().after(Nanos::of(duration));
         if duration.is_zero() {
-            self.reset_immediately(deadline);
+            self.move_to(deadline, deadline);
         } else {
             self.reset(deadline.instant());
         }
     }
 
-    /// Moves the sleep to a deadline that has not passed.
-    pub(crate) fn reset_ahead(&mut self, deadline: Moment) {
-        let woken = self.timer.reset_ahead(deadline);
-        self.restart(woken);
-    }
-
-    /// Moves the sleep to a deadline that has passed, so that the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
-        let woken = self.timer.reset_immediately(deadline);
+    /// Moves the sleep to a deadline. The next poll completes it if that has passed `now`.
+    pub(crate) fn move_to(&mut self, deadline: Moment, now: Moment) {
+        let woken = if deadline <= now {
+            self.timer.reset_immediately(deadline)
+        } else {
+            self.timer.reset_ahead(deadline)
+        };
         self.restart(woken);
     }
 

@@ -80,6 +80,7 @@ impl<T> Scoped<T> {
             let polled = poll(value, cx);
             if let Poll::Ready((_, true)) = polled {
                 this.value.set(None);
+                *this.timer = None;
             }
             polled
         });
@@ -90,12 +91,8 @@ impl<T> Scoped<T> {
             return polled.map(|(output, _)| Ok(output));
         };
         match polled {
-            Poll::Ready((output, true)) => {
-                *this.timer = None;
-                return Poll::Ready(Ok(output));
-            }
-            Poll::Ready((output, false)) => {
-                if Instant::now() <= deadline || Shields::are_pending(this.shields, cx.waker()) {
+            Poll::Ready((output, is_last)) => {
+                if is_last || Instant::now() <= deadline || Shields::are_pending(this.shields, cx.waker()) {
                     return Poll::Ready(Ok(output));
                 }
             }

@@ -22,7 +22,7 @@ pin_project! {
         // `None` once it has yielded its last output, or the scope has elapsed.
         #[pin]
         value: Option<T>,
-        deadline: Option<Instant>,
+        pub(super) deadline: Option<Instant>,
         pub(super) timer: Option<Sleep>,
         // The deadline that the timer waits for.
         armed: Option<Instant>,
@@ -57,10 +57,6 @@ impl<T> Scoped<T> {
         self.value.as_ref()
     }
 
-    pub(super) fn set_deadline(self: Pin<&mut Self>, deadline: Option<Instant>) {
-        *self.project().deadline = deadline;
-    }
-
     /// Polls the value, until `limit`, with `poll`, which says whether its output was the last one.
     ///
     /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the
@@ -84,6 +80,7 @@ impl<T> Scoped<T> {
             let polled = poll(value, cx);
             if let Poll::Ready((_, true)) = polled {
                 this.value.set(None);
+                *this.timer = None;
             }
             polled
         });
@@ -94,12 +91,8 @@ impl<T> Scoped<T> {
             return polled.map(|(output, _)| Ok(output));
         };
         match polled {
-            Poll::Ready((output, true)) => {
-                *this.timer = None;
-                return Poll::Ready(Ok(output));
-            }
-            Poll::Ready((output, false)) => {
-                if Instant::now() <= deadline || Shields::are_pending(this.shields, cx.waker()) {
+            Poll::Ready((output, is_last)) => {
+                if is_last || Instant::now() <= deadline || Shields::are_pending(this.shields, cx.waker()) {
                     return Poll::Ready(Ok(output));
                 }
             }

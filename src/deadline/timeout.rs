@@ -87,7 +87,7 @@ impl<F: Future> Future for Limited<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut within = self.project().within;
         within.as_mut().poll(cx).map_err(|_| {
-            if current().is_some_and(|outer| Some(outer) <= within.deadline) {
+            if current().is_some_and(|outer| Some(outer) <= within.scoped.deadline) {
                 LimitError::Deadline
             } else {
                 LimitError::Timeout

@@ -274,11 +274,9 @@ pin_project! {
         counted: Option<Box<CountedScope>>,
         // Ended if there was no time from the start.
         #[pin]
-        scoped: Scoped<F>,
+        pub(super) scoped: Scoped<F>,
         // The duration that counts from the first poll, which is still to come.
         after: Option<Duration>,
-        // When the scope elapses, apart from the scopes around it.
-        pub(super) deadline: Option<Instant>,
     }
 }
 
@@ -288,7 +286,6 @@ impl<F: Future> Within<F> {
             counted: None,
             scoped: Scoped::new(future, deadline),
             after: None,
-            deadline,
         }
     }
 
@@ -307,19 +304,20 @@ impl<F: Future> Future for Within<F> {
             return Poll::Ready(Err(Elapsed(())));
         }
         if let Some(duration) = this.after.take() {
-            *this.deadline = Some(after(Instant::now(), duration));
-            this.scoped.as_mut().set_deadline(*this.deadline);
+            *this.scoped.as_mut().project().deadline = Some(after(Instant::now(), duration));
         }
         if let Some(counted) = this.counted {
             counted.begin_poll();
         }
         // One that was carried from outside all scopes has the deadline of the scope that it is polled in.
-        let limit = this.deadline.or_else(current);
+        let limit = this.scoped.deadline.or_else(current);
         let last = |output| (output, true);
         let polled = this
             .scoped
+            .as_mut()
             .poll_with(cx, limit, |future, cx| future.poll(cx).map(last));
-        if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(*this.deadline, current())) {
+        if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(this.scoped.deadline, current()))
+        {
             counted.end_poll(&polled, || Moment::of(deadline).since(Moment::now()));
         }
         polled.map_err(|_| Elapsed(()))

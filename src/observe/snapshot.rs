@@ -4,13 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     engine::{
-        engines,
-        labels::LabelStats,
-        lag::LagHistogram,
-        moment::Nanos,
-        shard::Shard,
-        spare_counts,
-        timing_wheel::{Site, Tick},
+        engines, labels::LabelStats, lag::LagHistogram, shard::Shard, spare_counts, timing_wheel::Tick,
     },
     wheel::Wheel,
 };
@@ -120,8 +114,10 @@ impl Wheel {
     /// ```
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
-        let mut counts = Census::new(self.tick_duration(), self.levels());
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = Snapshot {
+            levels: vec![LevelSnapshot::default(); self.levels()],
+            ..Snapshot::default()
+        };
         // Spares are entries that are not pending.
         let spares = spare_counts::sums(|shard| shard.wheel == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
@@ -130,80 +126,56 @@ impl Wheel {
                 let add = |shard: &Arc<Shard>| {
                     let here = spares.iter().filter(|(of, _)| Arc::ptr_eq(of, shard));
                     let due = here.map(|(_, until)| shard.clock.tick_at(*until));
-                    counts.add(shard, due.collect())
+                    snapshot.add(shard, due.collect())
                 };
                 let pending = pair.iter().map(add).sum();
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 snapshot.pending += pending;
             }
         }
-        snapshot.due_within = counts.due_within;
-        snapshot.levels = counts.levels.into_iter().map(LevelSnapshot::new).collect();
+        for level in &mut snapshot.levels {
+            level.buckets.retain(|(_, pending)| *pending > 0);
+            level.buckets.shrink_to_fit();
+        }
         snapshot.labels = shared.labels.stats(shared.limit.is_shutdown());
         snapshot.lag = shared.stats.lag();
         snapshot
     }
 }
 
-/// What is counted of the timers in all shards.
-struct Census {
-    bounds: [Nanos; 8],
-    due_within: [usize; 9],
-    /// The counts of each level's buckets up to the last one in use.
-    levels: Vec<Vec<usize>>,
-}
-
-impl Census {
-    fn new(tick: Duration, levels: usize) -> Census {
-        let [a, b, c, d, e, f, g] = BOUNDS.map(|millis| Nanos::of(Duration::from_millis(millis)));
-        Census {
-            bounds: [Nanos::of(tick), a, b, c, d, e, f, g],
-            due_within: [0; 9],
-            levels: vec![Vec::new(); levels],
-        }
-    }
-
+impl Snapshot {
     /// Adds the timers of a shard, but for its spares, of which each is told by the tick at which its entry is due. Returns how many there are.
     fn add(&mut self, shard: &Shard, mut spares: Vec<Tick>) -> usize {
         let mut pending = 0;
         let now = shard.alarm.now();
+        let bounds = BOUNDS.map(Duration::from_millis);
+        let tick = [shard.shared.settings.tick_duration];
         shard.walk(|site| {
             let spare = spares.iter().position(|due| *due == site.due);
             match spare {
                 Some(spare) => drop(spares.swap_remove(spare)),
                 None => {
                     pending += 1;
-                    self.add_site(site, shard.clock.start_of(site.due).since(now));
+                    let left = shard.clock.start_of(site.due).since(now).to_duration();
+                    let within = tick.iter().chain(&bounds).position(|bound| left <= *bound);
+                    self.due_within[within.unwrap_or(1 + bounds.len())] += 1;
+                    // A wheel has no levels that no deadline could reach.
+                    if let Some(level) = self.levels.get_mut(site.level) {
+                        level.add(site.bucket);
+                    }
                 }
             }
         });
         pending
     }
-
-    fn add_site(&mut self, site: Site, left: Nanos) {
-        let within = self.bounds.iter().position(|bound| left <= *bound);
-        self.due_within[within.unwrap_or(self.bounds.len())] += 1;
-        // A wheel has no levels that no deadline could reach.
-        let Some(buckets) = self.levels.get_mut(site.level) else {
-            return;
-        };
-        if site.bucket >= buckets.len() {
-            buckets.resize(site.bucket + 1, 0);
-        }
-        buckets[site.bucket] += 1;
-    }
 }
 
 impl LevelSnapshot {
-    /// Creates the snapshot of a level whose buckets have these counts.
-    fn new(counts: Vec<usize>) -> LevelSnapshot {
-        LevelSnapshot {
-            pending: counts.iter().sum(),
-            buckets: counts
-                .into_iter()
-                .enumerate()
-                .filter(|(_, count)| *count > 0)
-                .collect(),
-        }
+    /// Adds a timer. Until all are added, the buckets up to the last one in use are in their places.
+    fn add(&mut self, bucket: usize) {
+        let known = self.buckets.len();
+        self.buckets.extend((known..=bucket).map(|bucket| (bucket, 0)));
+        self.buckets[bucket].1 += 1;
+        self.pending += 1;
     }
 }

@@ -135,14 +135,7 @@ impl Label {
 
     #[inline]
     fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
-        let id = self.id.get().map_or_else(|| self.find(), |id| *id);
-        LabelledTimer::new(sleep, id, self.name, total)
-    }
-
-    #[cold]
-    fn find(&self) -> LabelId {
-        *self
-            .id
-            .get_or_init(|| Shared::global().labels.find(self.name.into()).0)
+        let find = || Shared::global().labels.find(self.name.into()).0;
+        LabelledTimer::new(sleep, *self.id.get_or_init(find), self.name, total)
     }
 }

@@ -54,11 +54,6 @@ mod tracked {
             })))
         }
 
-        /// Returns whether a subscriber wants to hear of each poll.
-        pub(crate) fn is_tracked(&self) -> bool {
-            self.0.is_some()
-        }
-
         /// Reports that the timer is counted under a label.
         pub(crate) fn has_label(&self, label: &str) {
             if let Some(spans) = &self.0 {
@@ -119,10 +114,6 @@ mod untracked {
     impl Resource {
         pub(crate) fn new(_: &'static str, _: &'static str, _: impl FnOnce() -> Duration) -> Resource {
             Resource
-        }
-
-        pub(crate) fn is_tracked(&self) -> bool {
-            false
         }
 
         pub(crate) fn has_label(&self, _: &str) {}

@@ -6,7 +6,6 @@
 use std::{
     fmt,
     future::Future,
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
@@ -17,7 +16,7 @@ use crate::{
     engine::{
         moment::{Moment, Nanos},
         shard::{Home, shared_of},
-        sync::{AtomicU64, Mutex, Ordering, lock},
+        sync::{AtomicU64, Mutex, Ordering, lock, try_lock},
     },
     timers::sleep::Sleep,
     wheel::Wheel,
@@ -187,17 +186,10 @@ impl fmt::Debug for Activity {
 struct Watch {
     duration: Duration,
     activity: Arc<Activity>,
-    waiting: Mutex<Waiting>,
-}
-
-/// No user code runs under this lock, because it could wake the timer.
-struct Waiting {
-    /// `None` while it is polled.
-    sleep: Option<Sleep>,
-    /// Whether the timer was woken while it was polled.
-    woken: bool,
-    /// The waker of the task that waits.
-    task: Option<Waker>,
+    /// Locked while it is polled, where user code may run.
+    sleep: Mutex<Sleep>,
+    /// The waker of the task that waits. No user code runs under this lock, because it could wake the timer.
+    task: Mutex<Option<Waker>>,
 }
 
 impl IdleTimer {
@@ -218,15 +210,11 @@ impl IdleTimer {
     }
 
     fn new(sleep: Sleep, duration: Duration, activity: Arc<Activity>) -> IdleTimer {
-        let waiting = Waiting {
-            sleep: Some(sleep),
-            woken: false,
-            task: None,
-        };
         let watch = Watch {
             duration,
             activity,
-            waiting: Mutex::new(waiting),
+            sleep: Mutex::new(sleep),
+            task: Mutex::new(None),
         };
         IdleTimer {
             watch: Arc::new(watch),
@@ -235,42 +223,28 @@ impl IdleTimer {
 }
 
 impl Watch {
-    /// Returns the deadline that counts from a touch.
-    fn deadline(&self, touched: Moment) -> Moment {
-        touched.after(Nanos::of(self.duration))
+    /// Returns the deadline that counts from the last touch.
+    fn deadline(&self) -> Moment {
+        self.activity.last_touch().after(Nanos::of(self.duration))
     }
-}
 
-/// Puts the sleep back after a poll, even if that has panicked.
-struct Polling<'a> {
-    watch: &'a Watch,
-    sleep: Option<Sleep>,
-}
-
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        if let Some(sleep) = self.sleep.take() {
-            lock(&self.watch.waiting).sleep = Some(sleep);
-        }
+    /// Takes the waker of the task that waits, which the caller wakes or drops with no lock held.
+    fn take_task(&self) -> Option<Waker> {
+        lock(&self.task).take()
     }
 }
 
 /// The timer's entry has expired, or its engine has ended.
 impl Wake for Watch {
     fn wake(self: Arc<Self>) {
-        let mut waiting = lock(&self.waiting);
-        let Some(sleep) = &mut waiting.sleep else {
-            waiting.woken = true;
-            return;
-        };
-        let deadline = self.deadline(self.activity.last_touch());
-        let wait = Nanos::of(self.duration);
-        if sleep.timer.start_anew(deadline, wait, &Waker::from(self.clone())) {
-            return;
+        // If the timer is being polled, the task has to poll it again.
+        if let Some(mut sleep) = try_lock(&self.sleep) {
+            let (deadline, wait) = (self.deadline(), Nanos::of(self.duration));
+            if sleep.timer.start_anew(deadline, wait, &Waker::from(self.clone())) {
+                return;
+            }
         }
-        let task = waiting.task.take();
-        drop(waiting);
-        task.into_iter().for_each(Waker::wake);
+        self.take_task().into_iter().for_each(Waker::wake);
     }
 }
 
@@ -279,37 +253,22 @@ impl Future for IdleTimer {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let watch = &self.watch;
-        let (sleep, is_known) = {
-            let mut waiting = lock(&watch.waiting);
-            let task = waiting.task.as_ref();
-            let is_known = task.is_some_and(|task| task.will_wake(cx.waker()));
-            waiting.woken = false;
-            (waiting.sleep.take(), is_known)
-        };
-        let mut polling = Polling { watch, sleep };
-        let Some(sleep) = &mut polling.sleep else {
-            unreachable!("only a poll takes the sleep, and puts it back");
-        };
-        let mut task = (!is_known).then(|| cx.waker().clone());
-        let deadline = watch.deadline(watch.activity.last_touch());
+        let is_known = |task: &Waker| task.will_wake(cx.waker());
+        if !lock(&watch.task).as_ref().is_some_and(is_known) {
+            let task = cx.waker().clone();
+            let former = lock(&watch.task).replace(task);
+            drop(former);
+        }
+        let mut sleep = lock(&watch.sleep);
+        let deadline = watch.deadline();
         if deadline > sleep.timer.deadline() {
-            sleep.reset_ahead(deadline);
+            sleep.reset(deadline.instant());
         }
         let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
+        drop(sleep);
         if polled.is_ready() {
             // A timer that has completed keeps no task alive.
-            task = None;
-        }
-        let mut waiting = lock(&watch.waiting);
-        waiting.sleep = polling.sleep.take();
-        let woken = waiting.woken && polled.is_pending();
-        if polled.is_ready() || !is_known {
-            mem::swap(&mut waiting.task, &mut task);
-        }
-        drop(waiting);
-        drop(task);
-        if woken {
-            cx.waker().wake_by_ref();
+            drop(watch.take_task());
         }
         polled
     }
@@ -317,13 +276,10 @@ impl Future for IdleTimer {
 
 impl Drop for IdleTimer {
     fn drop(&mut self) {
-        let (sleep, task) = {
-            let mut waiting = lock(&self.watch.waiting);
-            (waiting.sleep.take(), waiting.task.take())
-        };
-        // With no lock held, because its entry has this timer as its waker.
-        drop(sleep);
-        drop(task);
+        // The entry has this timer as its waker, and would keep it alive.
+        let entry = lock(&self.watch.sleep).timer.remove();
+        drop(entry);
+        drop(self.watch.take_task());
     }
 }
 

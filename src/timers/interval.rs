@@ -211,17 +211,8 @@ impl Interval {
             tick.after(period)
         };
         self.counts_from = Some(next.before(period));
-        self.move_to(next, now);
+        self.sleep.move_to(next, now);
         tick.instant()
-    }
-
-    /// Moves the next tick. One that is already due must not wait for the driver.
-    fn move_to(&mut self, next: Moment, now: Moment) {
-        if next <= now {
-            self.sleep.reset_immediately(next);
-        } else {
-            self.sleep.reset_ahead(next);
-        }
     }
 
     /// Resets the interval to tick one period from now.
@@ -240,7 +231,7 @@ impl Interval {
     /// ```
     pub fn reset(&mut self) {
         let now = self.sleep.timer.now();
-        self.move_to(now.after(Nanos::of(self.period)), now);
+        self.sleep.move_to(now.after(Nanos::of(self.period)), now);
         self.counts_from = Some(now);
     }
 
@@ -346,7 +337,7 @@ impl Interval {
         self.period = period;
         if let Some(from) = self.counts_from {
             let now = self.sleep.timer.now();
-            self.move_to(from.after(Nanos::of(period)), now);
+            self.sleep.move_to(from.after(Nanos::of(period)), now);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
         moment::{Moment, Nanos},
         shard::Home,
         shared::{Refusal, Shared},
-        timer::Timer,
+        timer::{Polled, Timer},
     },
     error::SleepError,
     timers::{budget, console::Resource},
@@ -330,21 +330,19 @@ impl Sleep {
     pub fn reset_after(&mut self, duration: Duration) {
         let deadline = self.timer.now().after(Nanos::of(duration));
         if duration.is_zero() {
-            self.reset_immediately(deadline);
+            self.move_to(deadline, deadline);
         } else {
             self.reset(deadline.instant());
         }
     }
 
-    /// Moves the sleep to a deadline that has not passed.
-    pub(crate) fn reset_ahead(&mut self, deadline: Moment) {
-        let woken = self.timer.reset_ahead(deadline);
-        self.restart(woken);
-    }
-
-    /// Moves the sleep to a deadline that has passed, so that the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
-        let woken = self.timer.reset_immediately(deadline);
+    /// Moves the sleep to a deadline. The next poll completes it if that has passed `now`.
+    pub(crate) fn move_to(&mut self, deadline: Moment, now: Moment) {
+        let woken = if deadline <= now {
+            self.timer.reset_immediately(deadline)
+        } else {
+            self.timer.reset_ahead(deadline)
+        };
         self.restart(woken);
     }
 
@@ -357,31 +355,25 @@ impl Sleep {
     }
 
     /// Polls the sleep after the future that it limits, which may have used up the budget that there was before.
+    // A call more in each poll of a timeout takes 20 instructions.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        if self.timer.waits(cx.waker()) && !self.resource.is_tracked() {
-            Poll::Pending
-        } else {
-            self.poll_further(had_budget, cx).map(drop)
+        let Sleep { timer, resource } = self;
+        if timer.waits(cx.waker()) {
+            return resource.poll(|| Poll::Pending);
         }
+        resource.poll(|| poll_further(timer, had_budget, cx)).map(drop)
     }
 
-    /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, but fails if the wheel refuses it.
-    #[inline]
+    /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, and fails if the wheel refuses it.
     pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        let polled = self.poll_further(had_budget, cx);
-        polled.map_err(|refusal| refused(refusal, self.timer.shared()))
-    }
-
-    #[inline]
-    fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         let Sleep { timer, resource } = self;
-        let poll = || budget::poll(had_budget, cx, |waker| timer.poll_further(waker));
-        resource.poll(poll)
+        let polled = resource.poll(|| poll_further(timer, had_budget, cx));
+        polled.map_err(|refusal| refused(refusal, timer.shared()))
     }
 
     /// Polls the sleep on the task's budget, but has `waker` woken.
@@ -404,6 +396,11 @@ impl Sleep {
     pub(crate) fn has_label(&self, label: &str) {
         self.resource.has_label(label);
     }
+}
+
+#[inline]
+fn poll_further(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Polled {
+    budget::poll(had_budget, cx, |waker| timer.poll_further(waker))
 }
 
 /// Returns the error of a timer that its wheel has refused.

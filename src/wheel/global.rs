@@ -103,11 +103,4 @@ impl fmt::Display for GlobalError {
     }
 }
 
-impl Error for GlobalError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            GlobalError::Build(error) => error.source(),
-            GlobalError::AlreadyBuilt | GlobalError::Handle => None,
-        }
-    }
-}
+impl Error for GlobalError {}

@@ -35,9 +35,8 @@ pin_project! {
     pub struct ChunksTimeout<S: Stream> {
         #[pin]
         stream: Fuse<S>,
-        wheel: Wheel,
-        // `None` once the chunk that it limited has been taken, or the stream has ended. A full chunk leaves it to the next.
-        sleep: Option<Sleep>,
+        // Out of the wheel once the stream has ended. A full chunk leaves it to the next.
+        sleep: Sleep,
         duration: Duration,
         items: Vec<S::Item>,
         max_size: usize,
@@ -50,8 +49,7 @@ impl<S: Stream> ChunksTimeout<S> {
         assert!(max_size > 0, "`max_size` must be non-zero.");
         ChunksTimeout {
             stream: StreamExt::fuse(stream),
-            wheel: wheel.clone(),
-            sleep: Some(wheel.sleep(duration)),
+            sleep: wheel.sleep(duration),
             duration,
             items: Vec::new(),
             max_size,
@@ -76,7 +74,7 @@ impl<S: Stream> ChunksTimeout<S> {
     /// ```
     pub fn into_remainder(self: Pin<&mut Self>) -> Vec<S::Item> {
         let this = self.project();
-        *this.sleep = None;
+        drop(this.sleep.timer.remove());
         mem::take(this.items)
     }
 }
@@ -88,25 +86,22 @@ impl<S: Stream> Stream for ChunksTimeout<S> {
         let mut this = self.project();
         while let Poll::Ready(next) = this.stream.as_mut().poll_next(cx) {
             let Some(item) = next else {
-                *this.sleep = None;
+                drop(this.sleep.timer.remove());
                 let last = mem::take(this.items);
                 return Poll::Ready((!last.is_empty()).then_some(last));
             };
             if this.items.is_empty() {
-                match this.sleep {
-                    Some(sleep) => sleep.reset_after(*this.duration),
-                    None => *this.sleep = Some(this.wheel.sleep(*this.duration)),
-                }
+                this.sleep.reset_after(*this.duration);
             }
             this.items.push(item);
             if this.items.len() == *this.max_size {
                 return Poll::Ready(Some(mem::take(this.items)));
             }
         }
-        let Some(sleep) = this.sleep.as_mut().filter(|_| !this.items.is_empty()) else {
+        if this.items.is_empty() {
             return Poll::Pending;
-        };
-        ready!(Pin::new(sleep).poll(cx));
+        }
+        ready!(Pin::new(this.sleep).poll(cx));
         Poll::Ready(Some(mem::take(this.items)))
     }
 

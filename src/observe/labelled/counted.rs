@@ -24,6 +24,8 @@ pub(super) struct Counted {
     label: LabelId,
     /// The time that the limit has. `None` until its first poll is pending if it has a deadline instead.
     total: Option<Nanos>,
+    /// Whether a shutdown refuses the limit while it waits.
+    may_be_refused: bool,
     progress: Progress,
 }
 
@@ -33,8 +35,6 @@ enum Progress {
     /// The beginning is counted, and the future has not been pending.
     Begun,
     Waiting,
-    /// It waits, and is counted as one that a shutdown refuses.
-    Refusable,
     /// The outcome is counted.
     Ended,
 }
@@ -45,6 +45,7 @@ impl Counted {
         Counted {
             label,
             total: total.map(Nanos::of),
+            may_be_refused: false,
             progress: Progress::New,
         }
     }
@@ -58,17 +59,13 @@ impl Counted {
     }
 
     /// Records that the first poll was pending, with the time that was `left` then.
-    fn wait(&mut self, left: impl FnOnce() -> Nanos) {
-        if self.progress == Progress::Begun {
-            self.progress = Progress::Waiting;
-            self.total.get_or_insert_with(left);
+    fn wait(&mut self, shared: &Shared, left: impl FnOnce() -> Nanos) {
+        if self.progress != Progress::Begun {
+            return;
         }
-    }
-
-    /// Counts a waiting limit as one that a shutdown refuses.
-    fn let_refuse(&mut self, shared: &Shared) {
-        if self.progress == Progress::Waiting {
-            self.progress = Progress::Refusable;
+        self.progress = Progress::Waiting;
+        self.total.get_or_insert_with(left);
+        if self.may_be_refused {
             shared.labels.count_refusable(self.label);
         }
     }
@@ -76,7 +73,7 @@ impl Counted {
     /// Counts a completion by the time that is `left`. All is left of a limit that was ready at its first poll.
     fn complete(&mut self, shared: &Shared, left: impl FnOnce() -> Nanos) {
         let outcome = match (self.progress, self.total) {
-            (Progress::Waiting | Progress::Refusable, Some(total)) => Outcome::completed(left().0, total.0),
+            (Progress::Waiting, Some(total)) => Outcome::completed(left().0, total.0),
             _ => Outcome::completed(1, 1),
         };
         self.end(shared, outcome);
@@ -86,8 +83,8 @@ impl Counted {
     fn end(&mut self, shared: &Shared, outcome: Outcome) {
         let outcome = match self.progress {
             Progress::New | Progress::Ended => return,
+            Progress::Waiting if self.may_be_refused => self.outcome_of_refusable(shared, outcome),
             Progress::Begun | Progress::Waiting => outcome,
-            Progress::Refusable => self.outcome_of_refusable(shared, outcome),
         };
         self.progress = Progress::Ended;
         shared.labels.count(self.label, outcome);
@@ -122,6 +119,12 @@ impl LabelledTimer {
         }
     }
 
+    pub(crate) fn refusable(mut self) -> LabelledTimer {
+        self.sleep.timer.let_refuse();
+        self.counted.may_be_refused = true;
+        self
+    }
+
     pub(crate) fn begin_poll(&mut self) {
         self.counted.begin_poll(self.sleep.timer.shared());
     }
@@ -132,38 +135,19 @@ impl LabelledTimer {
         self.sleep.complete();
     }
 
-    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.sleep.poll_after(had_budget, cx);
-        if polled.is_ready() {
-            self.counted.end(self.sleep.timer.shared(), Outcome::Elapsed);
-        } else {
-            self.wait();
-        }
-        polled
-    }
-
     pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let polled = self.sleep.try_poll_after(had_budget, cx);
-        let outcome = match polled {
-            Poll::Ready(Ok(())) => Outcome::Elapsed,
-            Poll::Ready(Err(_)) => Outcome::Refused,
-            Poll::Pending => {
-                self.wait();
-                self.counted.let_refuse(self.sleep.timer.shared());
-                return Poll::Pending;
-            }
-        };
-        self.counted.end(self.sleep.timer.shared(), outcome);
-        polled
-    }
-
-    fn wait(&mut self) {
         let timer = &self.sleep.timer;
-        self.counted.wait(|| left(timer));
+        match polled {
+            Poll::Pending => self.counted.wait(timer.shared(), || left(timer)),
+            Poll::Ready(Ok(())) => self.counted.end(timer.shared(), Outcome::Elapsed),
+            Poll::Ready(Err(_)) => self.counted.end(timer.shared(), Outcome::Refused),
+        }
+        polled
     }
 }
 
@@ -192,7 +176,7 @@ impl CountedScope {
     /// Counts what a poll of the scope has returned, after which there was so much time `left`.
     pub(crate) fn end_poll<T, E>(&mut self, polled: &Poll<Result<T, E>>, left: impl FnOnce() -> Nanos) {
         match polled {
-            Poll::Pending => self.counted.wait(left),
+            Poll::Pending => self.counted.wait(&self.shared, left),
             Poll::Ready(Ok(_)) => self.counted.complete(&self.shared, left),
             Poll::Ready(Err(_)) => self.counted.end(&self.shared, Outcome::Elapsed),
         }

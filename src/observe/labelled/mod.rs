@@ -207,7 +207,7 @@ impl Labelled {
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
         let sleep = Sleep::limit(self.wheel.home(), duration, "Labelled::try_timeout");
-        TryLabelledTimeout::new(self.timer(sleep.refusable(), Some(duration)), future)
+        TryLabelledTimeout::new(self.timer(sleep, Some(duration)).refusable(), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
@@ -247,7 +247,7 @@ impl Labelled {
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
         let sleep = Sleep::limit_at(self.wheel.home(), deadline, "Labelled::try_timeout_at");
-        TryLabelledTimeout::new(self.timer(sleep.refusable(), None), future)
+        TryLabelledTimeout::new(self.timer(sleep, None).refusable(), future)
     }
 
     /// Returns the count of a scope.
@@ -278,7 +278,7 @@ wraps_a_future! {
     /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    LabelledTimeout, timer: LabelledTimer, poll_after -> Elapsed, Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout"
+    LabelledTimeout, timer: LabelledTimer, try_poll_after -> Elapsed, |_| Elapsed(()), "tickwheel::Wheel::new().labelled(\"ready\").timeout"
 }
 
 wraps_a_future! {

@@ -53,8 +53,9 @@ enum Progress<F: Future> {
         future: F,
         /// Not kept any longer, because it keeps the descriptors of a runtime that has ended.
         runtime: Handle,
-        /// The timer, and the place on the roster, once the task has both.
-        wait: Option<(Timer, usize)>,
+        timer: Timer,
+        /// The place on the roster.
+        place: usize,
     },
     /// Due, and about to be spawned.
     Starting,
@@ -85,64 +86,54 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     /// Puts a new task into the wheel, then on the roster.
     #[track_caller]
     pub(super) fn register(wheel: &Wheel, deadline: Instant, mut timer: Timer, future: F) -> Arc<Task<F>> {
+        let runtime = wheel.runtime();
         let task = Arc::new(Task {
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
                 deadline,
-                progress: Progress::Waiting {
-                    future,
-                    runtime: wheel.runtime(),
-                    wait: None,
-                },
+                progress: Progress::Never(ScheduleError::Shutdown),
                 join_waker: None,
             }),
         });
         timer.let_refuse();
         // With no lock held, because this may begin an engine or end one, and panics if the runtime has no timers.
-        if let Poll::Ready(Err(refusal)) = timer.poll(&Waker::from(task.clone())) {
-            drop(task.give_up(refused(refusal, wheel.shared()).into()));
+        let polled = timer.poll(&Waker::from(task.clone()));
+        let mut state = lock(&task.state);
+        if let Poll::Ready(Err(refusal)) = polled {
+            state.progress = Progress::Never(refused(refusal, wheel.shared()).into());
         } else if let Some(place) = task.roster.add(task.clone()) {
-            task.clone().wait_on(timer, place);
-        } else {
-            drop(task.give_up(ScheduleError::Shutdown));
+            state.progress = Progress::Waiting {
+                future,
+                runtime,
+                timer,
+                place,
+            };
         }
-        task
-    }
-
-    fn wait_on(self: Arc<Self>, timer: Timer, place: usize) {
-        let mut state = lock(&self.state);
-        // A shutdown may have handed the task back since it was added to the roster.
-        let Progress::Waiting { wait, .. } = &mut state.progress else {
-            drop(state);
-            return drop(timer);
-        };
-        *wait = Some((timer, place));
         drop(state);
         // It may have been due since.
-        self.wake();
+        task.clone().wake();
+        task
     }
 
     /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had already ended.
     fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<(F, Handle)> {
         // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. Cancelling drops the
         // timer's waker, which is a reference to this task, but not the last one.
-        match &mut state.progress {
-            Progress::Waiting { wait, .. } => drop(wait.as_mut().map(|(timer, _)| timer.remove())),
-            _ => return None,
-        }
+        let Progress::Waiting { timer, .. } = &mut state.progress else {
+            return None;
+        };
+        drop(timer.remove());
         let Progress::Waiting {
             future,
             runtime,
-            wait,
+            place,
+            ..
         } = mem::replace(&mut state.progress, next)
         else {
             return None;
         };
         drop(state);
-        if let Some((timer, place)) = wait {
-            drop(timer);
-            self.roster.remove(place);
-        }
+        self.roster.remove(place);
         Some((future, runtime))
     }
 
@@ -178,11 +169,7 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
-        let Progress::Waiting {
-            wait: Some((timer, _)),
-            ..
-        } = &mut state.progress
-        else {
+        let Progress::Waiting { timer, .. } = &mut state.progress else {
             return;
         };
         if timer.has_lost_engine() {
@@ -233,12 +220,10 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
 
     fn reset(&self, deadline: Instant) -> bool {
         let mut state = lock(&self.state);
-        let Progress::Waiting { wait, .. } = &mut state.progress else {
+        let Progress::Waiting { timer, .. } = &mut state.progress else {
             return false;
         };
-        let waker = wait
-            .as_mut()
-            .and_then(|(timer, _)| timer.reset(Moment::of(deadline)));
+        let waker = timer.reset(Moment::of(deadline));
         state.deadline = deadline;
         drop(state);
         // Waking the task locks the state.

@@ -1,6 +1,7 @@
 //! `TimeoutBody`, and the layers that wrap the bodies of requests and responses in it.
 
 use std::{
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -68,7 +69,11 @@ pin_project! {
         // `None` once the timeout has elapsed.
         #[pin]
         body: Option<B>,
-        gap: Gap,
+        timeout: Duration,
+        // It stays in the wheel when a frame comes, so that the next gap is a reset of it.
+        sleep: Sleep,
+        // The sleep is for the gap in which the body is, and not for the last one.
+        is_set: bool,
         subject: Subject,
     }
 }
@@ -92,41 +97,11 @@ impl<B> TimeoutBody<B> {
     fn of(subject: Subject, wheel: &Wheel, timeout: Duration, body: B) -> TimeoutBody<B> {
         TimeoutBody {
             body: Some(body),
-            gap: Gap {
-                wheel: wheel.clone(),
-                timeout,
-                sleep: None,
-                is_open: false,
-            },
+            timeout,
+            sleep: Sleep::limit(wheel.home(), timeout, "TimeoutBody"),
+            is_set: true,
             subject,
         }
-    }
-}
-
-/// The time between two frames.
-#[derive(Debug)]
-struct Gap {
-    wheel: Wheel,
-    timeout: Duration,
-    /// Created when it is first needed. It is left in place when a frame comes, so that the next gap is a reset of it.
-    sleep: Option<Sleep>,
-    /// A poll has been pending since the last frame.
-    is_open: bool,
-}
-
-impl Gap {
-    /// Polls the timer after the body, which may have used up the budget that there was before.
-    fn poll_elapsed(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        let sleep = match &mut self.sleep {
-            None => self.sleep.insert(self.wheel.sleep(self.timeout)),
-            Some(sleep) if self.is_open => sleep,
-            Some(sleep) => {
-                sleep.reset_after(self.timeout);
-                sleep
-            }
-        };
-        self.is_open = true;
-        sleep.poll_after(had_budget, cx)
     }
 }
 
@@ -147,16 +122,18 @@ where
         };
         let had_budget = coop::has_budget_remaining();
         if let Poll::Ready(next) = body.as_mut().poll_frame(cx) {
-            this.gap.is_open = false;
+            *this.is_set = false;
             if has_ended(&*body, &next) {
-                this.gap.sleep = None;
+                drop(this.sleep.timer.remove());
             }
             return Poll::Ready(next.map(|frame| frame.map_err(Into::into)));
         }
-        ready!(this.gap.poll_elapsed(had_budget, cx));
-        this.gap.sleep = None;
+        if !mem::replace(this.is_set, true) {
+            this.sleep.reset_after(*this.timeout);
+        }
+        ready!(this.sleep.poll_after(had_budget, cx));
         this.body.set(None);
-        let elapsed = BodyElapsed::new(LimitError::Timeout, this.gap.timeout, *this.subject);
+        let elapsed = BodyElapsed::new(LimitError::Timeout, *this.timeout, *this.subject);
         Poll::Ready(Some(Err(elapsed.into())))
     }
 

@@ -85,9 +85,13 @@ pub(crate) enum Outcome {
 impl Outcome {
     /// The limit completed with `left` of its `total` time, of which all counts as nine tenths.
     pub(crate) fn completed(left: u64, total: u64) -> Outcome {
-        let tenths = (u128::from(left) * 10).checked_div(total.into());
+        let tenths = match left.checked_mul(10) {
+            Some(left) => left.checked_div(total).unwrap_or(0),
+            // A division of 128 bits, for centuries.
+            None => (u128::from(left) * 10 / u128::from(total.max(1))) as u64,
+        };
         Outcome::Completed {
-            tenths: tenths.map_or(0, |tenths| tenths.min(9)) as u8,
+            tenths: tenths.min(9) as u8,
         }
     }
 }
@@ -188,7 +192,7 @@ impl Labels {
 
     fn place(&self, id: LabelId) -> &OnceLock<Label> {
         let places = || (0..=NAMES).map(|_| OnceLock::new()).collect();
-        &self.places.get_or_init(places)[id.0 as usize % (NAMES + 1)]
+        &self.places.get_or_init(places)[id.0 as usize]
     }
 
     /// Counts the first poll of a limit.

@@ -51,22 +51,23 @@ impl Counted {
     }
 
     /// Counts the beginning at the first poll.
-    fn begin_poll(&mut self, shared: &Shared) {
+    #[inline]
+    fn begin_poll<'a>(&mut self, shared: impl FnOnce() -> &'a Shared) {
         if self.progress == Progress::New {
             self.progress = Progress::Begun;
-            shared.labels.count_start(self.label);
+            shared().labels.count_start(self.label);
         }
     }
 
     /// Records that the first poll was pending, with the time that was `left` then.
-    fn wait(&mut self, shared: &Shared, left: impl FnOnce() -> Nanos) {
+    fn wait<'a>(&mut self, shared: impl FnOnce() -> &'a Shared, left: impl FnOnce() -> Nanos) {
         if self.progress != Progress::Begun {
             return;
         }
         self.progress = Progress::Waiting;
         self.total.get_or_insert_with(left);
         if self.may_be_refused {
-            shared.labels.count_refusable(self.label);
+            shared().labels.count_refusable(self.label);
         }
     }
 
@@ -125,8 +126,9 @@ impl LabelledTimer {
         self
     }
 
+    #[inline]
     pub(crate) fn begin_poll(&mut self) {
-        self.counted.begin_poll(self.sleep.timer.shared());
+        self.counted.begin_poll(|| self.sleep.timer.shared());
     }
 
     pub(crate) fn complete(&mut self) {
@@ -140,10 +142,14 @@ impl LabelledTimer {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        let polled = self.sleep.try_poll_after(had_budget, cx);
+        let polled = if self.counted.may_be_refused {
+            self.sleep.try_poll_after(had_budget, cx)
+        } else {
+            self.sleep.poll_after(had_budget, cx).map(Ok)
+        };
         let timer = &self.sleep.timer;
         match polled {
-            Poll::Pending => self.counted.wait(timer.shared(), || left(timer)),
+            Poll::Pending => self.counted.wait(|| timer.shared(), || left(timer)),
             Poll::Ready(Ok(())) => self.counted.end(timer.shared(), Outcome::Elapsed),
             Poll::Ready(Err(_)) => self.counted.end(timer.shared(), Outcome::Refused),
         }
@@ -157,8 +163,11 @@ fn left(timer: &Timer) -> Nanos {
 }
 
 impl Drop for LabelledTimer {
+    #[inline]
     fn drop(&mut self) {
-        self.counted.end(self.sleep.timer.shared(), Outcome::Cancelled);
+        if self.counted.progress != Progress::Ended {
+            self.counted.end(self.sleep.timer.shared(), Outcome::Cancelled);
+        }
     }
 }
 
@@ -170,13 +179,13 @@ pub(crate) struct CountedScope {
 
 impl CountedScope {
     pub(crate) fn begin_poll(&mut self) {
-        self.counted.begin_poll(&self.shared);
+        self.counted.begin_poll(|| &self.shared);
     }
 
     /// Counts what a poll of the scope has returned, after which there was so much time `left`.
     pub(crate) fn end_poll<T, E>(&mut self, polled: &Poll<Result<T, E>>, left: impl FnOnce() -> Nanos) {
         match polled {
-            Poll::Pending => self.counted.wait(&self.shared, left),
+            Poll::Pending => self.counted.wait(|| &self.shared, left),
             Poll::Ready(Ok(_)) => self.counted.complete(&self.shared, left),
             Poll::Ready(Err(_)) => self.counted.end(&self.shared, Outcome::Elapsed),
         }

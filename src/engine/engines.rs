@@ -23,7 +23,7 @@ use super::{
     clock::{Clock, may_be_paused},
     counts::Counts,
     driver::{
-        alarm::{Alarm, Handback, Next},
+        alarm::{Alarm, Next, Set},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
@@ -243,11 +243,11 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Handback::HasCome => continue,
-                Handback::Ended => self.end(),
-                Handback::Waits if at > now => {}
+                Set::HasCome => continue,
+                Set::Ended => self.end(),
+                Set::Waits if at > now => {}
                 // There may be no entries left, or none but those of spares.
-                Handback::Waits => self.may_be_idle(),
+                Set::Waits => self.may_be_idle(),
             }
             return next == Next::More;
         }
@@ -294,17 +294,15 @@ impl Engine {
             return;
         }
         let mut wakers = Vec::new();
-        {
-            let mut engines = engines();
-            let removed = match engines.entry((self.shared.wheel, self.runtime)) {
-                Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
-                _ => None,
-            };
-            // Under the lock, so that who is about to add the engine sees that it has ended.
-            self.shards.iter().for_each(|shard| shard.end(&mut wakers));
-            drop(engines);
-            drop(removed);
-        }
+        let mut engines = engines();
+        // Dropped with no lock held.
+        let _removed = match engines.entry((self.shared.wheel, self.runtime)) {
+            Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
+            _ => None,
+        };
+        // Under the lock, so that who is about to add the engine sees that it has ended.
+        self.shards.iter().for_each(|shard| shard.end(&mut wakers));
+        drop(engines);
         if self.alarm.is_closing() {
             self.shared.unpin(self.runtime);
         }

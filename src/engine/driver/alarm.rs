@@ -84,25 +84,15 @@ pub(crate) enum Next {
     More,
 }
 
-/// What the caller of [`Alarm::give_back`] has to do.
+/// What came of setting Tokio's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handback {
-    /// Nothing: the driver waits.
+pub(crate) enum Set {
+    /// The driver waits. If this thread cannot set the timer, the keeper does: the thread's locals have been destroyed, or it is a worker of another
+    /// runtime and this one has the alternative timer.
     Waits,
-    /// Take the driver again.
+    /// The moment has come, so the driver is to be taken again.
     HasCome,
-    /// End the engine.
-    Ended,
-}
-
-/// What came of an attempt to set Tokio's timer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Set {
-    Waits,
-    HasCome,
-    /// This thread cannot set it: its locals have been destroyed, or it is a worker of another runtime and this one has the alternative timer.
-    Failed,
-    /// The engine is closing, and the runtime's timers have ended.
+    /// The engine is closing, and the runtime's timers have ended, so it is to be ended.
     Ended,
 }
 
@@ -195,12 +185,12 @@ impl Alarm {
     }
 
     /// Gives the driver back after a turn at `now`.
-    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Handback {
+    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Set {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
             drop(guard);
             drop(driver);
-            return Handback::Waits;
+            return Set::Waits;
         };
         seat.driver = Some(driver);
         let (next, after) = match next {
@@ -214,15 +204,9 @@ impl Alarm {
         let at = seat.at.min(next);
         seat.at = if planted("at_unread") { next } else { at };
         match self.set(seat, after) {
-            Set::Ended => Handback::Ended,
-            Set::Waits => Handback::Waits,
             // Only a runtime that shuts down fires a timer early.
-            Set::HasCome if at > now && at > self.now() => Handback::Waits,
-            Set::HasCome => Handback::HasCome,
-            Set::Failed => {
-                self.keeper.notify_one();
-                Handback::Waits
-            }
+            Set::HasCome if at > now && at > self.now() => Set::Waits,
+            set => set,
         }
     }
 
@@ -253,7 +237,7 @@ impl Alarm {
                 Set::Ended => return Some(seat.waker.clone()),
                 Set::HasCome if planted("set_once") => return None,
                 Set::HasCome if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
-                Set::HasCome | Set::Failed => {
+                Set::HasCome => {
                     self.keeper.notify_one();
                     return None;
                 }
@@ -290,7 +274,10 @@ impl Alarm {
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
             Err(_) if is_closing => Set::Ended,
-            Err(_) => Set::Failed,
+            Err(_) => {
+                self.keeper.notify_one();
+                Set::Waits
+            }
             Ok(true) if is_closing && at > self.now() => Set::Ended,
             Ok(true) if !planted("swallowed") => Set::HasCome,
             Ok(_) => Set::Waits,

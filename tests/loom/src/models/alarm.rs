@@ -4,7 +4,7 @@ use super::{
     model,
     world::{World, spawn},
 };
-use crate::engine::driver::alarm::{Handback, Next};
+use crate::engine::driver::alarm::{Next, Set};
 
 /// Both are started while the driver may be at work, for a timer of tick 1 that has been there before.
 #[test]
@@ -46,7 +46,7 @@ fn a_driver_that_pauses_comes_again_whatever_is_registered() {
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let pause = spawn(&world.runtime, move || {
             while let Some((driver, _)) = alarm.take() {
-                if alarm.give_back(driver, alarm.now(), Next::More) != Handback::HasCome {
+                if alarm.give_back(driver, alarm.now(), Next::More) != Set::HasCome {
                     break;
                 }
             }

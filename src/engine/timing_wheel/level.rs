@@ -10,7 +10,7 @@ use super::{
 /// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket number `n` is in
 /// the ring at `n` modulo its length. The bitmap records which buckets are in use, so that empty ones need not be looked at.
 pub(super) struct Level {
-    /// Allocated with the first timer of the level, because most shards use only the finer levels.
+    /// Allocated with the first timer of the level, as its bitmaps are, because most shards use only the finer levels.
     pub(super) buckets: Box<[Bucket]>,
     /// The number of buckets, a power of two.
     pub(super) len: usize,
@@ -30,8 +30,8 @@ impl Level {
         Level {
             buckets: Box::default(),
             len,
-            used: Bitmap::new(len),
-            mixed: Bitmap::new(len),
+            used: Bitmap::default(),
+            mixed: Bitmap::default(),
             shift,
             last_tick: Tick::MAX,
             first: (level * len) as u32,
@@ -88,10 +88,10 @@ impl Level {
     #[inline]
     fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
         let (place, at) = (self.place(due), self.index(self.number(due)));
-        self.note(due);
         if self.buckets.is_empty() {
             self.allocate();
         }
+        self.note(due);
         let bucket = &mut self.buckets[at];
         if bucket.is_empty() {
             self.used.insert(at);
@@ -102,6 +102,7 @@ impl Level {
     #[cold]
     fn allocate(&mut self) {
         self.buckets = vec![Bucket::EMPTY; self.len].into_boxed_slice();
+        (self.used, self.mixed) = (Bitmap::new(self.len), Bitmap::new(self.len));
     }
 
     /// Notes whether the bucket of a tick has to be spread for the sake of an entry that is due then.
@@ -145,13 +146,14 @@ impl Level {
 }
 
 /// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not empty.
+#[derive(Default)]
 pub(super) struct Bitmap {
     words: Box<[u64]>,
     summary: Box<[u64]>,
 }
 
 impl Bitmap {
-    fn new(len: usize) -> Bitmap {
+    pub(super) fn new(len: usize) -> Bitmap {
         let words = len.div_ceil(64);
         Bitmap {
             words: vec![0; words].into_boxed_slice(),
@@ -202,6 +204,7 @@ impl Bitmap {
 
     #[inline]
     pub(super) fn contains(&self, member: usize) -> bool {
-        self.words[member / 64] & (1 << (member % 64)) != 0
+        let word = self.words.get(member / 64);
+        word.is_some_and(|word| word & (1 << (member % 64)) != 0)
     }
 }

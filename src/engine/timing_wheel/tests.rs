@@ -6,7 +6,8 @@ use proptest::{
 };
 
 use super::{
-    Advanced, Entry, Key, Level, NIL, Tick, TimingWheel,
+    Advanced, Entry, Key, NIL, Tick, TimingWheel,
+    level::Bitmap,
     model::{self, Op, When},
 };
 
@@ -210,7 +211,7 @@ proptest! {
         removed in vec(any::<prop::sample::Index>(), 0..20),
         from in vec(bucket(), 1..20),
     ) {
-        let mut used = Level::new(0, LARGEST, 0).used;
+        let mut used = Bitmap::new(LARGEST);
         let mut left = members.clone();
         members.iter().for_each(|member| used.insert(*member));
         let members = Vec::from_iter(members);

@@ -78,7 +78,7 @@ pub struct Builder {
     settings: Settings,
     /// `None` for no memory to be reserved.
     capacity: Option<usize>,
-    handle: Option<Handle>,
+    pub(super) handle: Option<Handle>,
 }
 
 impl Builder {
@@ -278,10 +278,6 @@ impl Builder {
         let settings = self.checked()?;
         let shared = Shared::new(WheelId::next(), settings, self.handle);
         Ok(Wheel::assemble(Arc::new(shared)))
-    }
-
-    pub(super) fn has_handle(&self) -> bool {
-        self.handle.is_some()
     }
 
     /// Returns the settings, or an error for the first one outside its limits.

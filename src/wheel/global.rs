@@ -56,7 +56,7 @@ impl Builder {
     /// # Ok::<(), tickwheel::GlobalError>(())
     /// ```
     pub fn build_global(self) -> Result<(), GlobalError> {
-        if self.has_handle() {
+        if self.handle.is_some() {
             return Err(GlobalError::Handle);
         }
         let settings = self.checked().map_err(GlobalError::Build)?;

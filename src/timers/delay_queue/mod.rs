@@ -144,7 +144,7 @@ impl<T> DelayQueue<T> {
             entries: Entries::new(),
             reached: now,
             wheel: wheel.clone(),
-            timer: QueueTimer::new(now),
+            timer: QueueTimer::new(wheel, now),
             waiter: Waiter::default(),
         }
     }
@@ -400,7 +400,7 @@ impl<T> DelayQueue<T> {
                 return Poll::Ready(self.entries.take_first());
             }
             if self.timer.deadline != Some(first) {
-                if let Err(now) = self.timer.set(&self.wheel, first) {
+                if let Err(now) = self.timer.set(first) {
                     self.reached = now;
                     continue;
                 }

@@ -19,8 +19,8 @@ use crate::{engine::clock::may_be_paused, timers::sleep::Sleep, wheel::Wheel};
 pub(super) struct QueueTimer {
     /// When the queue was created, from which a test's clock counts milliseconds.
     created: Instant,
-    /// Made when the timer is set for the first time, and out of the wheel while the timer is not set.
-    sleep: Option<Sleep>,
+    /// Out of the wheel while the timer is not set.
+    sleep: Sleep,
     /// On a test's clock, a sleep of Tokio's for the same instant, and its runtime. There the wheel's turns come after what else is due, so a test
     /// that has slept until that instant would not see its queue woken, as it sees tokio-util's.
     beside: Option<(Id, Pin<Box<time::Sleep>>)>,
@@ -29,17 +29,17 @@ pub(super) struct QueueTimer {
 }
 
 impl QueueTimer {
-    pub(super) fn new(created: Instant) -> QueueTimer {
+    pub(super) fn new(wheel: &Wheel, created: Instant) -> QueueTimer {
         QueueTimer {
             created,
-            sleep: None,
+            sleep: wheel.sleep_until(created),
             beside: None,
             deadline: None,
         }
     }
 
     /// Sets the timer. On a clock that no test controls, returns the time instead if the deadline has passed.
-    pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant) -> Result<(), Instant> {
+    pub(super) fn set(&mut self, deadline: Instant) -> Result<(), Instant> {
         let may_be_paused = may_be_paused();
         let now = Instant::now();
         if !may_be_paused && deadline <= now {
@@ -52,10 +52,7 @@ impl QueueTimer {
             until = self.whole_milliseconds(deadline);
             self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(until))));
         }
-        match &mut self.sleep {
-            Some(sleep) => sleep.reset(until),
-            None => self.sleep = Some(wheel.sleep_until(until)),
-        }
+        self.sleep.reset(until);
         self.deadline = Some(deadline);
         Ok(())
     }
@@ -70,8 +67,8 @@ impl QueueTimer {
 
     #[inline]
     pub(super) fn unset(&mut self) {
-        if let (Some(sleep), Some(_)) = (&mut self.sleep, self.deadline.take()) {
-            drop(sleep.timer.remove());
+        if self.deadline.take().is_some() {
+            drop(self.sleep.timer.remove());
             self.beside = None;
         }
     }
@@ -79,10 +76,7 @@ impl QueueTimer {
     /// Polls the timer, and unsets it when it fires.
     #[inline]
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(sleep) = &mut self.sleep else {
-            return Poll::Pending;
-        };
-        if Pin::new(sleep).poll(cx).is_pending() {
+        if Pin::new(&mut self.sleep).poll(cx).is_pending() {
             let beside = self.beside.as_mut();
             ready!(beside.map_or(Poll::Pending, |beside| poll_beside(beside, cx)));
         }

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::{BodyElapsed, LimitBody, Subject, has_ended};
+use super::{BodyElapsed, LimitBody, has_ended};
 use crate::{
     deadline::{LimitError, Scoped, current},
     integrations::tower::BoxError,
@@ -55,7 +55,7 @@ impl<B> LimitBody<Request<B>> for InScope {
     type Limited = Request<DeadlineBody<B>>;
 
     fn limit(&self, request: Request<B>) -> Request<DeadlineBody<B>> {
-        request.map(|body| DeadlineBody::new(body, *self, Subject::Request))
+        request.map(|body| DeadlineBody::new(body, *self, "request body"))
     }
 }
 
@@ -63,7 +63,7 @@ impl<B> LimitBody<Response<B>> for InScope {
     type Limited = Response<DeadlineBody<B>>;
 
     fn limit(&self, response: Response<B>) -> Response<DeadlineBody<B>> {
-        response.map(|body| DeadlineBody::new(body, *self, Subject::Response))
+        response.map(|body| DeadlineBody::new(body, *self, "response body"))
     }
 }
 
@@ -116,16 +116,16 @@ pin_project! {
         #[pin]
         body: Scoped<B>,
         limit: InScope,
-        subject: Subject,
+        name: &'static str,
     }
 }
 
 impl<B> DeadlineBody<B> {
-    fn new(body: B, limit: InScope, subject: Subject) -> DeadlineBody<B> {
+    fn new(body: B, limit: InScope, name: &'static str) -> DeadlineBody<B> {
         DeadlineBody {
             body: Scoped::new(Some(body), limit.0.map(|budget| budget.deadline)),
             limit,
-            subject,
+            name,
         }
     }
 }
@@ -158,9 +158,7 @@ where
             Err(deadline) => {
                 let start = this.limit.0.map_or(deadline, |budget| budget.start);
                 let had = deadline.saturating_duration_since(start);
-                Some(Err(
-                    BodyElapsed::new(LimitError::Deadline, had, *this.subject).into()
-                ))
+                Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
             }
         })
     }

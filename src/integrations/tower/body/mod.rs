@@ -93,23 +93,16 @@ fn has_ended<B: Body>(body: &B, next: &Next<B>) -> bool {
 pub struct BodyElapsed {
     limit: LimitError,
     duration: Duration,
-    subject: Subject,
-}
-
-/// Which body it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subject {
-    Request,
-    Response,
-    Unknown,
+    /// What the body is called.
+    name: &'static str,
 }
 
 impl BodyElapsed {
-    fn new(limit: LimitError, duration: Duration, subject: Subject) -> BodyElapsed {
+    fn new(limit: LimitError, duration: Duration, name: &'static str) -> BodyElapsed {
         BodyElapsed {
             limit,
             duration,
-            subject,
+            name,
         }
     }
 
@@ -146,16 +139,15 @@ impl BodyElapsed {
 
 impl fmt::Display for BodyElapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BodyElapsed { limit, duration, .. } = self;
-        let body = match self.subject {
-            Subject::Request => "request body",
-            Subject::Response => "response body",
-            Subject::Unknown => "body",
-        };
+        let BodyElapsed {
+            limit,
+            duration,
+            name,
+        } = self;
         f.pad(&match limit {
-            LimitError::Timeout => format!("{limit}: no frame of the {body} came for {duration:?}"),
+            LimitError::Timeout => format!("{limit}: no frame of the {name} came for {duration:?}"),
             LimitError::Deadline => {
-                format!("{limit}: the {body} did not end within the {duration:?} of its request")
+                format!("{limit}: the {name} did not end within the {duration:?} of its request")
             }
         })
     }

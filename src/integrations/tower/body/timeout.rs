@@ -14,7 +14,7 @@ use tokio::task::coop;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{BodyElapsed, LimitBody, LimitedResponse, Subject, has_ended};
+use super::{BodyElapsed, LimitBody, LimitedResponse, has_ended};
 use crate::{
     deadline::LimitError,
     integrations::tower::{BoxError, Layered},
@@ -74,7 +74,7 @@ pin_project! {
         sleep: Sleep,
         // The sleep is for the gap in which the body is, and not for the last one.
         is_set: bool,
-        subject: Subject,
+        name: &'static str,
     }
 }
 
@@ -91,16 +91,16 @@ impl<B> TimeoutBody<B> {
     /// let body = TimeoutBody::new(&Wheel::new(), Duration::from_secs(10), Body::empty());
     /// ```
     pub fn new(wheel: &Wheel, timeout: Duration, body: B) -> TimeoutBody<B> {
-        TimeoutBody::of(Subject::Unknown, wheel, timeout, body)
+        TimeoutBody::of("body", wheel, timeout, body)
     }
 
-    fn of(subject: Subject, wheel: &Wheel, timeout: Duration, body: B) -> TimeoutBody<B> {
+    fn of(name: &'static str, wheel: &Wheel, timeout: Duration, body: B) -> TimeoutBody<B> {
         TimeoutBody {
             body: Some(body),
             timeout,
             sleep: Sleep::limit(wheel.home(), timeout, "TimeoutBody"),
             is_set: true,
-            subject,
+            name,
         }
     }
 }
@@ -133,7 +133,7 @@ where
         }
         ready!(this.sleep.poll_after(had_budget, cx));
         this.body.set(None);
-        let elapsed = BodyElapsed::new(LimitError::Timeout, *this.timeout, *this.subject);
+        let elapsed = BodyElapsed::new(LimitError::Timeout, *this.timeout, this.name);
         Poll::Ready(Some(Err(elapsed.into())))
     }
 
@@ -251,7 +251,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> S::Future {
         let RequestBodyTimeoutLayer { wheel, timeout } = &self.layer;
-        let request = request.map(|body| TimeoutBody::of(Subject::Request, wheel, *timeout, body));
+        let request = request.map(|body| TimeoutBody::of("request body", wheel, *timeout, body));
         self.inner.call(request)
     }
 }
@@ -374,6 +374,6 @@ impl<B> LimitBody<Response<B>> for ResponseBodyTimeoutLayer {
     type Limited = Response<TimeoutBody<B>>;
 
     fn limit(&self, response: Response<B>) -> Response<TimeoutBody<B>> {
-        response.map(|body| TimeoutBody::of(Subject::Response, &self.wheel, self.timeout, body))
+        response.map(|body| TimeoutBody::of("response body", &self.wheel, self.timeout, body))
     }
 }

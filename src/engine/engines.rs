@@ -220,7 +220,8 @@ impl Engine {
 
     /// Returns the shard of worker or thread `number` for timers that the wheel may refuse, or may not.
     pub(crate) fn shard(&self, number: usize, may_refuse: bool) -> Arc<Shard> {
-        self.shards[2 * number + usize::from(may_refuse) & (self.shards.len() - 1)].clone()
+        let index = 2 * number + usize::from(may_refuse);
+        self.shards[index & (self.shards.len() - 1)].clone()
     }
 
     /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.

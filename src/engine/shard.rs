@@ -52,6 +52,8 @@ pub(crate) struct Shard {
     may_refuse: bool,
     /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
     runtime: Option<Id>,
+    /// The number of timers for which memory was asked.
+    capacity: usize,
     /// The index among the shards of the engine.
     index: usize,
     /// The number of shards of the engine, a power of two, less one. Those of timers that may be refused are counted apart.
@@ -122,6 +124,7 @@ impl Shard {
             wake_at: AtomicU64::new(Moment::NEVER.0),
             wake_after: AtomicU64::new(Moment::NEVER.0),
             wheel: shared.wheel,
+            capacity: shared.settings.capacity.div_ceil(shards),
             is_pinned: shared.pinned().is_some(),
             clock: alarm.clock,
             shared,
@@ -271,13 +274,8 @@ impl Shard {
     fn new_wheel(&self) -> TimingWheel<Waker> {
         let settings = &self.shared.settings;
         let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
-        wheel.reserve(self.capacity());
+        wheel.reserve(self.capacity);
         wheel
-    }
-
-    /// Returns the number of timers for which memory was asked.
-    fn capacity(&self) -> usize {
-        self.shared.settings.capacity.div_ceil(self.mask + 1)
     }
 
     /// Locks the shard. A thread that meets another one here, time and again, uses another shard.
@@ -353,7 +351,7 @@ impl Shard {
         let mut guard = lock(&self.state);
         let wheel = self.wheel_of(&mut guard, until)?;
         let waker = wheel.remove(key);
-        let arena = wheel.release_arena(RETAINED.max(self.capacity()));
+        let arena = wheel.release_arena(RETAINED.max(self.capacity));
         self.notice_gone(until);
         count(&mut guard.tally);
         drop(guard);
@@ -461,7 +459,7 @@ impl Shard {
         };
         self.wake_at.store(self.start_of(next).0, Relaxed);
         self.wake_after.store(self.start_of(after).0, Relaxed);
-        let arena = wheel.release_arena(RETAINED.max(self.capacity()));
+        let arena = wheel.release_arena(RETAINED.max(self.capacity));
         drop(state);
         drop(arena);
         planted("late_horizon").then(|| self.horizon.store(now.0, Relaxed));

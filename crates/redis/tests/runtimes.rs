@@ -162,6 +162,61 @@ fn an_acquire_that_was_polled_once_blocks_no_other() {
     });
 }
 
+/// Its request was sent from a runtime that is left undriven, and answered on another.
+#[test]
+fn a_lease_is_renewed_where_its_acquire_went_on() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    server.stop();
+    let mut acquiring = Box::pin(leases.acquire("x", TTL));
+    undriven.block_on(poll_for(&mut acquiring, Duration::from_millis(50)));
+    server.cont();
+    driven.block_on(async {
+        let lease = soon(acquiring).await.unwrap();
+        sleep(TTL * 3).await;
+        assert!(lease.lost().now_or_never().is_none());
+        assert!(lease.release().await.unwrap());
+    });
+}
+
+#[test]
+fn an_acquire_goes_on_on_the_runtime_that_polls_it() {
+    let (server, served) = (Server::start(), background());
+    let others = leases(&server, &served);
+    let leases = leases(&server, &served);
+    let held = served.block_on(others.acquire("x", MINUTE)).unwrap();
+    let (undriven, driven) = (runtime(), runtime());
+    let mut acquiring = Box::pin(leases.acquire("x", TTL));
+    // It waits until it asks again.
+    undriven.block_on(poll_for(&mut acquiring, Duration::from_millis(100)));
+    served.block_on(held.release()).unwrap();
+    let lease = driven.block_on(soon(acquiring)).unwrap();
+    assert!(driven.block_on(lease.release()).unwrap());
+}
+
+/// The tasks of a runtime that is left undriven, say. They are passed over together, and hold nobody up who comes later.
+#[test]
+fn many_acquires_that_were_polled_once_block_no_other() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    let held = driven.block_on(leases.acquire("x", MINUTE)).unwrap();
+    let mut kept: Vec<_> = (0..100).map(|_| Box::pin(leases.acquire("x", MINUTE))).collect();
+    undriven.block_on(async {
+        for acquiring in &mut kept {
+            assert!(acquiring.now_or_never().is_none());
+        }
+    });
+    driven.block_on(async {
+        held.release().await.unwrap();
+        for _ in 0..3 {
+            let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+            assert!(lease.release().await.unwrap());
+        }
+    });
+}
+
 /// Their wheel belongs to no runtime in particular, so what follows depends on the message alone where it is in time.
 #[test]
 fn a_subscription_is_made_again_when_its_runtime_has_ended() {

@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
-use tickwheel::{SleepError, TrySleep};
+use tickwheel::SleepError;
 use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
@@ -13,7 +13,9 @@ use super::{
     state::{State, Terms},
     stats::HeldLease,
 };
-use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part};
+use crate::{
+    connection::Connection, error::Error, keys::Tag, local::LocalEntry, lost::Validity, nonce::random_part,
+};
 
 /// The outcome of an attempt that did not fail.
 pub(super) enum Attempt {
@@ -57,9 +59,9 @@ impl<'a, C: Connection> Asking<'a, C> {
             ..
         } = self.leases;
         let validity = self.terms.validity();
-        let mut entry = wheel.try_sleep(validity);
-        enter(&mut entry).await?;
         let now = Instant::now();
+        let mut entry = LocalEntry::until(wheel, now + validity);
+        enter(&mut entry).await?;
         // A request that was first sent so long ago would be answered too late.
         if self
             .unsure
@@ -167,7 +169,7 @@ impl<C: Connection> Drop for Asking<'_, C> {
 }
 
 /// Registers the sleep in the wheel.
-async fn enter(entry: &mut TrySleep) -> Result<(), SleepError> {
+async fn enter(entry: &mut LocalEntry) -> Result<(), SleepError> {
     // A task that has used up its cooperative budget would get `Pending` before it is registered.
     unconstrained(poll_fn(|cx| match Pin::new(&mut *entry).poll(cx) {
         Poll::Ready(outcome) => Poll::Ready(outcome),

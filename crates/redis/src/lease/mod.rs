@@ -4,11 +4,13 @@
 use std::{fmt, mem, sync::Arc, time::Duration};
 
 use tickwheel::{Exported, Wheel};
+use tokio::time::Instant;
 
 use crate::{
     connection::Connection,
     error::{Error, check_name},
     keys::Tag,
+    local::LocalEntry,
     nonce::random_part,
     notifications::Notifications,
     policy::Policy,
@@ -287,7 +289,7 @@ impl<C: Connection> Leases<C> {
             tokio::select! {
                 () = heard => {}
                 () = waiter.released() => {}
-                slept = self.wheel.try_sleep(pause) => slept?,
+                slept = LocalEntry::until(&self.wheel, Instant::now() + pause) => slept?,
             }
             // Another may be first if this future was not polled for a while.
             waiter.first().await;

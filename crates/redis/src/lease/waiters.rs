@@ -21,6 +21,11 @@ use crate::{local::LocalSleep, nonce::Nonce, notifications::Listener};
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// After how long without such a sign the first in a queue loses its place: its future was kept and is not polled any more.
 const STALE: Duration = Duration::from_secs(3);
+/// The same for one that is called because the one before it was passed over, until one comes: the tasks of a runtime stop together.
+const CALLED: Duration = Duration::from_millis(100);
+/// How many of those behind look at the same time whether the first is still polled. The rest look later, or a long queue would do nothing
+/// else.
+const LOOKERS: u32 = 32;
 
 /// The queues of waiting tasks, by the key of the lease.
 #[derive(Debug)]
@@ -36,8 +41,9 @@ struct Queue {
     /// The first one asks Redis.
     places: VecDeque<Place>,
     numbers: u64,
-    /// When the first was polled last.
+    /// When the first was polled last or called, and after how long it is passed over.
     alive_at: Instant,
+    patience: Duration,
     /// Whether the last task that was first holds the lease, unless it has lost it since.
     is_held: bool,
     /// Whether this process has released the lease since the first asked last.
@@ -55,6 +61,8 @@ struct Place {
     number: u64,
     /// Wakes the task when it has become the first, or as the first when the lease is released.
     waker: Option<Waker>,
+    /// Whether it has been passed over and has not been polled since. These are the last.
+    is_absent: bool,
 }
 
 /// A task's place in a queue.
@@ -86,7 +94,7 @@ impl Waiters {
         let queue = queues.entry(key.clone()).or_insert_with(Queue::new);
         let number = queue.numbers;
         queue.numbers += 1;
-        queue.places.push_back(Place { number, waker: None });
+        queue.add(number);
         drop(queues);
         Waiter {
             waiters: self,
@@ -128,6 +136,7 @@ impl Queue {
             places: VecDeque::new(),
             numbers: 0,
             alive_at: now,
+            patience: STALE,
             is_held: false,
             is_released: false,
             since: now,
@@ -140,10 +149,49 @@ impl Queue {
         self.places.front().is_some_and(|first| first.number == number)
     }
 
+    /// Adds a place behind all that are polled.
+    fn add(&mut self, number: u64) {
+        let last = self.places.iter().rposition(|place| !place.is_absent);
+        let place = Place {
+            number,
+            waker: None,
+            is_absent: false,
+        };
+        self.places.insert(last.map_or(0, |last| last + 1), place);
+    }
+
     fn set_waker(&mut self, number: u64, waker: &Waker) {
         if let Some(place) = self.places.iter_mut().find(|place| place.number == number) {
             place.waker = Some(waker.clone());
         }
+    }
+
+    /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and the waker of another that it has
+    /// called because the first is not polled.
+    fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, Option<Waker>) {
+        let is_first = self.is_first(number);
+        let called = if !is_first && self.alive_at + self.patience <= now {
+            self.pass_over_first(now)
+        } else {
+            None
+        };
+        let place = self.places.iter().position(|place| place.number == number);
+        let place = place.unwrap_or_default();
+        if let Some(own) = self.places.get_mut(place) {
+            own.is_absent = false;
+            own.waker = Some(waker.clone());
+        }
+        if place == 0 {
+            self.alive_at = now;
+            self.patience = STALE;
+            return (None, called);
+        }
+        let look_at = self.alive_at + self.patience;
+        if self.patience < STALE {
+            return (Some(look_at), called);
+        }
+        let others = u32::try_from(place).unwrap_or(u32::MAX) / LOOKERS;
+        (Some(look_at + STALE * others), called)
     }
 
     /// Returns the waker of the first, which begins its time.
@@ -154,9 +202,11 @@ impl Queue {
 
     /// Moves the first to the end.
     fn pass_over_first(&mut self, now: Instant) -> Option<Waker> {
-        if let Some(first) = self.places.pop_front() {
+        if let Some(mut first) = self.places.pop_front() {
+            first.is_absent = true;
             self.places.push_back(first);
         }
+        self.patience = CALLED;
         self.call_first(now)
     }
 }
@@ -176,36 +226,24 @@ impl Waiter<'_> {
 
     /// Waits until this waiter is first in its queue. It stays first while it is polled, by [`stay`](Waiter::stay), until it is dropped.
     pub(super) async fn first(&self) {
-        let mut look = LocalSleep::until(Instant::now());
-        let mut is_new = true;
+        let mut look: Option<(Instant, LocalSleep)> = None;
         poll_fn(|cx| {
             loop {
                 let now = Instant::now();
-                let (place, waker) = self.with(|queue| {
-                    if queue.is_first(self.number) {
-                        queue.alive_at = now;
-                        return (0, None);
-                    }
-                    let mut waker = None;
-                    if queue.alive_at + STALE <= now {
-                        waker = queue.pass_over_first(now);
-                    }
-                    queue.set_waker(self.number, cx.waker());
-                    let place = queue.places.iter().position(|place| place.number == self.number);
-                    (place.unwrap_or_default(), waker)
-                });
-                wake(waker);
-                if place == 0 {
+                let (look_at, called) = self.with(|queue| queue.polled(self.number, cx.waker(), now));
+                wake(called);
+                let Some(look_at) = look_at else {
                     return Poll::Ready(());
-                }
-                // Those farther back look less often, or a long queue would do nothing else.
-                if std::mem::take(&mut is_new) {
-                    look = LocalSleep::until(now + STALE * u32::try_from(place).unwrap_or(u32::MAX));
-                }
-                if Pin::new(&mut look).poll(cx).is_pending() {
+                };
+                // One that ends sooner does, because this waiter looks again then.
+                let (_, timer) = match &mut look {
+                    Some(timer) if timer.0 <= look_at => timer,
+                    other => other.insert((look_at, LocalSleep::until(look_at))),
+                };
+                if Pin::new(timer).poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                look = LocalSleep::until(now + STALE);
+                look = None;
             }
         })
         .await;
@@ -370,7 +408,7 @@ mod tests {
         let polled = waiters.waiter("a".into());
         let began = Instant::now();
         polled.first().await;
-        assert!(began.elapsed() <= STALE * 6, "{:?}", began.elapsed());
+        assert!(began.elapsed() <= STALE * 2, "{:?}", began.elapsed());
         // It is polled, and stays first.
         let later = waiters.waiter("a".into());
         let mut later = task::spawn(later.first());
@@ -379,6 +417,33 @@ mod tests {
     }
 
     /// As when the thread was not run for a while.
+    #[tokio::test(start_paused = true)]
+    async fn many_who_are_not_polled_are_passed_over_once() {
+        let waiters = Waiters::default();
+        let mut kept: Vec<_> = (0..100).map(|_| waiters.waiter("a".into())).collect();
+        for waiter in &kept {
+            let _ = task::spawn(waiter.first()).poll();
+        }
+        let (polled, later) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
+        let began = Instant::now();
+        polled.first().await;
+        assert!(began.elapsed() <= STALE * 8, "{:?}", began.elapsed());
+        drop(polled);
+        assert_ready!(task::spawn(later.first()).poll());
+        drop(later);
+        let newest = waiters.waiter("a".into());
+        assert_ready!(task::spawn(newest.first()).poll());
+        // One that is polled again has its place before those who come later.
+        let again = kept.pop().unwrap();
+        assert_pending!(task::spawn(again.first()).poll());
+        let behind = waiters.waiter("a".into());
+        drop(newest);
+        let mut behind = task::spawn(behind.first());
+        assert_pending!(behind.poll());
+        again.first().await;
+        assert_pending!(behind.poll());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_whose_future_takes_long_stays() {
         let waiters = Waiters::default();

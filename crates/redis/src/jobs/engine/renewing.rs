@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy};
+use super::{Engine, GIVE_BACK_AFTER, is_busy, patience};
 use crate::{
     error::Error,
     jobs::{
@@ -65,18 +65,18 @@ impl Engine {
         held
     }
 
-    /// Returns the jobs that the consumer has not fetched in time to the queue.
+    /// Returns the jobs that the consumer has not asked for or fetched in time to the queue.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
-        let unasked = is_busy(status, now, UNASKED) && (status.has_due || !self.on_wheel.is_empty());
-        let unfetched = status
-            .started_since
-            .is_some_and(|since| since + GIVE_BACK_AFTER <= now);
+        let patience = patience(status);
+        let unasked = is_busy(status, now, patience);
+        let longest = if unasked { patience } else { GIVE_BACK_AFTER };
+        let unfetched = status.started_since.is_some_and(|since| since + longest <= now);
         if unasked {
             let on_wheel = mem::take(&mut self.on_wheel);
             let claims = on_wheel.into_iter().filter_map(|on_wheel| on_wheel.claim);
             self.give_back("release", claims.collect());
         }
-        if unasked || unfetched {
+        if (unasked && status.has_due) || unfetched {
             self.give_back_older(unasked.then_some(now), unfetched.then_some(now));
         }
     }

@@ -84,8 +84,9 @@ impl Inbox {
                 .settings
                 .time_limit
                 .is_some_and(|limit| state.limit(&claim.lease, limit));
+            let notify = is_first || mem::take(&mut state.engine_waits_for.fetched);
             drop(state);
-            if is_first {
+            if notify {
                 self.engine.notify_one();
             }
             let stats = &self.queue.workers.stats;
@@ -101,8 +102,10 @@ impl Inbox {
         // Dropped with the lock released.
         let old = state.waker.replace(waker);
         state.asked = true;
-        let on_their_way = state.starting + state.started.len();
-        state.demand.asked(on_their_way);
+        state.demand.asked();
+        if state.starting == 0 && !state.due.is_empty() {
+            state.demand.starved();
+        }
         let starts = self.start(&mut state);
         let notify = state.take_engine_notification();
         drop(state);

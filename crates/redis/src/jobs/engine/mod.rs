@@ -140,7 +140,7 @@ impl Engine {
         loop {
             let opened = async {
                 inbox.settings.check(&inbox.queue.wheel)?;
-                inbox.queue.open().await
+                inbox.queue.open().await.map(drop)
             };
             // This waits for the answer in any case. A wheel that is shut down meanwhile is noticed below.
             match opened.await {

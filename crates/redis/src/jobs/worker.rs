@@ -61,7 +61,7 @@ impl WorkerBuilder {
     ///
     /// It is an upper bound. No more are claimed than the consumer has shown to start within 20 ms and two round trips, so that jobs which
     /// are due wait in Redis for whichever worker is free. A consumer that has not taken a job yet may have this many claimed for it; what
-    /// it does not ask for within 5 ms of its first job goes back.
+    /// it does not ask for within 50 ms of its first job goes back.
     pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
         self.settings.prefetch = prefetch;
         self
@@ -127,8 +127,9 @@ impl fmt::Debug for WorkerBuilder {
 /// others and does not poll, waits again with no attempt counted.
 ///
 /// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their holders and are still renewed.
-/// A worker that is not polled returns the jobs that were claimed for it 5 ms after it has yielded one, 50 ms if it has yielded more than
-/// one in 20 ms and two round trips before, and claims no more until it is polled again.
+/// A worker that is not polled returns the jobs that were claimed for it 50 ms after it has yielded one, and claims no more until it is
+/// polled again. Jobs that it holds ahead of their due time go back after 5 ms, unless it has yielded jobs so fast that the next one would
+/// come within 20 ms and two round trips.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
     inbox: Arc<Inbox>,

@@ -34,8 +34,8 @@ use sweep::Sweep;
 
 /// How long a consumer may work on a job and not ask for another, before what was claimed for it is returned to the queue.
 const UNASKED: Duration = Duration::from_millis(50);
-/// The same for a consumer that has not been seen to start several jobs within `SOON`. Its jobs take long, and others may be free.
-const UNASKED_BY_SLOW: Duration = Duration::from_millis(5);
+/// The same for what is held on the wheel for a consumer that is not known to start another job soon. It comes due for others meanwhile.
+const UNASKED_AHEAD: Duration = Duration::from_millis(5);
 /// How far ahead jobs are claimed for a consumer that has shown how fast it starts them, in addition to two round trips.
 const SOON: Duration = Duration::from_millis(20);
 /// The longest round trip that is counted, because a large payload takes longer.
@@ -256,18 +256,21 @@ impl Engine {
         if status.ready > 0 || status.out > 0 {
             next = next.min(now + GIVE_BACK_AFTER);
         }
-        if status.ready > 0 || (!self.on_wheel.is_empty() && !status.asked) {
-            let unasked = status.fetched_at.map(|at| at + patience(status));
-            next = next.min(unasked.filter(|at| *at > now).unwrap_or(now + UNASKED));
+        let busy_from = |long| status.fetched_at.map(|at| at + long).filter(|at| *at > now);
+        if status.ready > 0 {
+            next = next.min(busy_from(UNASKED).unwrap_or(now + UNASKED));
+        }
+        if !self.on_wheel.is_empty() && !status.asked {
+            next = next.min(busy_from(patience_ahead(status)).unwrap_or(now + UNASKED));
         }
         next
     }
 }
 
-/// Returns how long a consumer may work on a job and not ask for another, before what was claimed for it is returned.
-fn patience(status: &Status) -> Duration {
+/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for it is returned.
+fn patience_ahead(status: &Status) -> Duration {
     if status.starts_soon == 0 {
-        UNASKED_BY_SLOW
+        UNASKED_AHEAD
     } else {
         UNASKED
     }

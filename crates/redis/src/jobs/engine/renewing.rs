@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, GIVE_BACK_AFTER, is_busy, patience};
+use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy, patience_ahead};
 use crate::{
     error::Error,
     jobs::{
@@ -67,11 +67,10 @@ impl Engine {
 
     /// Returns the jobs that the consumer has not asked for or fetched in time to the queue.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
-        let patience = patience(status);
-        let unasked = is_busy(status, now, patience);
-        let longest = if unasked { patience } else { GIVE_BACK_AFTER };
+        let unasked = is_busy(status, now, UNASKED);
+        let longest = if unasked { UNASKED } else { GIVE_BACK_AFTER };
         let unfetched = status.started_since.is_some_and(|since| since + longest <= now);
-        if unasked {
+        if is_busy(status, now, patience_ahead(status)) {
             let on_wheel = mem::take(&mut self.on_wheel);
             let claims = on_wheel.into_iter().filter_map(|on_wheel| on_wheel.claim);
             self.give_back("release", claims.collect());

@@ -195,6 +195,30 @@ fn an_acquire_goes_on_on_the_runtime_that_polls_it() {
     assert!(driven.block_on(lease.release()).unwrap());
 }
 
+/// Its request was granted, and nobody takes the answer. Redis would keep the lease for as long as it lasts.
+#[test]
+fn an_acquire_that_is_kept_with_its_answer_blocks_no_other() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    let used = driven.block_on(leases.acquire("another", MINUTE)).unwrap();
+    let mut kept = Box::pin(leases.acquire("x", MINUTE * 60));
+    // No answer can come within the poll.
+    server.stop();
+    undriven.block_on(async { assert!((&mut kept).now_or_never().is_none()) });
+    server.cont();
+    until_without_runtime(|| exists(&server, "x"));
+    driven.block_on(async {
+        let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+        // It has lost its place, and takes its answer for nothing.
+        poll_for(&mut kept, TTL).await;
+        assert!(lease.lost().now_or_never().is_none());
+        assert!(lease.release().await.unwrap());
+        assert!(soon(kept).await.unwrap().release().await.unwrap());
+        assert!(used.release().await.unwrap());
+    });
+}
+
 /// The tasks of a runtime that is left undriven, say. They are passed over together, and hold nobody up who comes later.
 #[test]
 fn many_acquires_that_were_polled_once_block_no_other() {

@@ -7,11 +7,12 @@ use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
     Lease, Leases,
-    calls::{Acquired, Calls, Turn},
+    calls::{Acquired, Calls},
     keeper::{Held, Releasing},
     release::{Ending, OnConnection},
     state::{State, Terms},
     stats::HeldLease,
+    waiters::{Undo, Waiter},
 };
 use crate::{
     connection::Connection, error::Error, keys::Tag, local::LocalEntry, lost::Validity, nonce::random_part,
@@ -49,8 +50,9 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
     }
 
-    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last.
-    pub(super) async fn attempt(&mut self, turn: Option<Turn>) -> Result<Attempt, Error> {
+    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last. A `waiter` that is passed over
+    /// meanwhile does not get the lease.
+    pub(super) async fn attempt(&mut self, waiter: Option<&Waiter<'_>>) -> Result<Attempt, Error> {
         let Leases {
             wheel,
             connection,
@@ -70,11 +72,20 @@ impl<'a, C: Connection> Asking<'a, C> {
         {
             self.give_back();
         }
-        let was_unsure = self.unsure.is_some();
-        let (calls, sent) = self
-            .unsure
-            .get_or_insert_with(|| (Calls::new(prefix, self.tag.clone(), self.terms.ttl), now))
-            .clone();
+        let mut was_unsure = self.unsure.is_some();
+        let (calls, sent) = loop {
+            let (calls, sent) = self
+                .unsure
+                .get_or_insert_with(|| (Calls::new(prefix, self.tag.clone(), self.terms.ttl), now))
+                .clone();
+            let asked = waiter.map_or(Ok(()), |waiter| waiter.asks(self.undo(&calls)));
+            if asked.is_ok() {
+                break (calls, sent);
+            }
+            // Another has given it back, so that an answer to it means nothing.
+            (self.unsure, was_unsure) = (None, false);
+        };
+        let turn = waiter.map(Waiter::turn);
         entry.reset(sent + validity);
         let (mut broken, mut repeated) = (false, was_unsure);
         let answer = loop {
@@ -116,6 +127,13 @@ impl<'a, C: Connection> Asking<'a, C> {
                 waited: sent.elapsed(),
             });
         }
+        if waiter.is_some_and(|waiter| waiter.holds().is_err()) {
+            self.give_back();
+            return Ok(Attempt::Taken {
+                left: Some(Duration::ZERO),
+                token: None,
+            });
+        }
         self.unsure = None;
         let (give_up, given_up) = oneshot::channel();
         let release = OnConnection {
@@ -151,6 +169,13 @@ impl<'a, C: Connection> Asking<'a, C> {
             waiters: self.leases.waiters.clone(),
             key: self.tag.key(""),
         }
+    }
+
+    /// Returns what another task does to release a lease that may have been acquired, if this one is not polled any more.
+    fn undo(&self, calls: &Calls) -> Undo {
+        let (keepers, runtime) = (self.leases.keepers.clone(), self.runtime.clone());
+        let (releasing, call) = (self.releasing(), calls.give_back());
+        Undo::new(move || keepers.adopt(&runtime, Box::pin(releasing.run(call, None))))
     }
 
     /// Releases, in the background, a lease that may have been acquired.

@@ -2,7 +2,9 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt,
     future::{Future, poll_fn},
+    mem,
     pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -63,6 +65,53 @@ struct Place {
     waker: Option<Waker>,
     /// Whether it has been passed over and has not been polled since. These are the last.
     is_absent: bool,
+    request: Request,
+}
+
+/// What has become of a task's request for the lease.
+#[derive(Debug)]
+enum Request {
+    /// It has been answered, or there is none.
+    Over,
+    /// It may have been granted.
+    UnderWay(Undo),
+    /// The same, but whoever has passed the task over has released the lease.
+    Undone,
+}
+
+/// Releases a lease that may have been granted to a task that is not polled any more.
+pub(super) struct Undo(Box<dyn FnOnce() + Send>);
+
+impl Undo {
+    pub(super) fn new(release: impl FnOnce() + Send + 'static) -> Undo {
+        Undo(Box::new(release))
+    }
+}
+
+impl fmt::Debug for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Undo").finish_non_exhaustive()
+    }
+}
+
+/// The error of a task that was passed over while it asked for the lease.
+#[derive(Debug)]
+pub(super) struct PassedOver;
+
+/// What to do about tasks, without the lock, that were called or passed over.
+#[derive(Default)]
+struct Calling {
+    waker: Option<Waker>,
+    undo: Option<Undo>,
+}
+
+impl Calling {
+    fn act(self) {
+        wake(self.waker);
+        if let Some(Undo(release)) = self.undo {
+            release();
+        }
+    }
 }
 
 /// A task's place in a queue.
@@ -156,24 +205,29 @@ impl Queue {
             number,
             waker: None,
             is_absent: false,
+            request: Request::Over,
         };
         self.places.insert(last.map_or(0, |last| last + 1), place);
     }
 
+    fn place(&mut self, number: u64) -> Option<&mut Place> {
+        self.places.iter_mut().find(|place| place.number == number)
+    }
+
     fn set_waker(&mut self, number: u64, waker: &Waker) {
-        if let Some(place) = self.places.iter_mut().find(|place| place.number == number) {
+        if let Some(place) = self.place(number) {
             place.waker = Some(waker.clone());
         }
     }
 
-    /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and the waker of another that it has
-    /// called because the first is not polled.
-    fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, Option<Waker>) {
+    /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what follows where it has passed over
+    /// the first, which is not polled.
+    fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, Calling) {
         let is_first = self.is_first(number);
-        let called = if !is_first && self.alive_at + self.patience <= now {
+        let calling = if !is_first && self.alive_at + self.patience <= now {
             self.pass_over_first(now)
         } else {
-            None
+            Calling::default()
         };
         let place = self.places.iter().position(|place| place.number == number);
         let place = place.unwrap_or_default();
@@ -184,14 +238,14 @@ impl Queue {
         if place == 0 {
             self.alive_at = now;
             self.patience = STALE;
-            return (None, called);
+            return (None, calling);
         }
         let look_at = self.alive_at + self.patience;
         if self.patience < STALE {
-            return (Some(look_at), called);
+            return (Some(look_at), calling);
         }
         let others = u32::try_from(place).unwrap_or(u32::MAX) / LOOKERS;
-        (Some(look_at + STALE * others), called)
+        (Some(look_at + STALE * others), calling)
     }
 
     /// Returns the waker of the first, which begins its time.
@@ -201,13 +255,31 @@ impl Queue {
     }
 
     /// Moves the first to the end.
-    fn pass_over_first(&mut self, now: Instant) -> Option<Waker> {
+    fn pass_over_first(&mut self, now: Instant) -> Calling {
+        let mut undo = None;
         if let Some(mut first) = self.places.pop_front() {
             first.is_absent = true;
+            undo = first.take_undo();
             self.places.push_back(first);
         }
         self.patience = CALLED;
-        self.call_first(now)
+        Calling {
+            waker: self.call_first(now),
+            undo,
+        }
+    }
+}
+
+impl Place {
+    fn take_undo(&mut self) -> Option<Undo> {
+        match mem::replace(&mut self.request, Request::Undone) {
+            Request::UnderWay(undo) => Some(undo),
+            Request::Undone => None,
+            Request::Over => {
+                self.request = Request::Over;
+                None
+            }
+        }
     }
 }
 
@@ -230,8 +302,8 @@ impl Waiter<'_> {
         poll_fn(|cx| {
             loop {
                 let now = Instant::now();
-                let (look_at, called) = self.with(|queue| queue.polled(self.number, cx.waker(), now));
-                wake(called);
+                let (look_at, calling) = self.with(|queue| queue.polled(self.number, cx.waker(), now));
+                calling.act();
                 let Some(look_at) = look_at else {
                     return Poll::Ready(());
                 };
@@ -281,13 +353,47 @@ impl Waiter<'_> {
         }
     }
 
-    /// Records that this waiter has acquired the lease.
-    pub(super) fn holds(&self) {
-        self.with(|queue| {
-            queue.is_held = true;
-            queue.since = Instant::now();
-            queue.seen = None;
+    /// Records that this waiter asks for the lease, which whoever passes it over may undo.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, once, if an earlier request of it was undone.
+    pub(super) fn asks(&self, undo: Undo) -> Result<(), PassedOver> {
+        // Dropped with the lock released.
+        let before = self.with(|queue| {
+            let place = queue.place(self.number)?;
+            let request = match place.request {
+                Request::Undone => Request::Over,
+                Request::Over | Request::UnderWay(_) => Request::UnderWay(undo),
+            };
+            Some(mem::replace(&mut place.request, request))
         });
+        match before {
+            Some(Request::Undone) => Err(PassedOver),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that this waiter has acquired the lease, which nobody undoes from now on.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if that has been undone.
+    pub(super) fn holds(&self) -> Result<(), PassedOver> {
+        let before = self.with(|queue| {
+            let place = queue.place(self.number)?;
+            let before = mem::replace(&mut place.request, Request::Over);
+            if matches!(before, Request::UnderWay(_)) {
+                queue.is_held = true;
+                queue.since = Instant::now();
+                queue.seen = None;
+            }
+            Some(before)
+        });
+        match before {
+            Some(Request::UnderWay(_)) => Ok(()),
+            _ => Err(PassedOver),
+        }
     }
 
     /// Whether the waiter before acquired the lease and has not released it.
@@ -300,7 +406,7 @@ impl Waiter<'_> {
     pub(super) async fn released(&self) {
         poll_fn(|cx: &mut Context<'_>| {
             self.with(|queue| {
-                if !queue.is_first(self.number) || std::mem::take(&mut queue.is_released) {
+                if !queue.is_first(self.number) || mem::take(&mut queue.is_released) {
                     return Poll::Ready(());
                 }
                 queue.set_waker(self.number, cx.waker());
@@ -322,7 +428,12 @@ impl Waiter<'_> {
 
     /// Records whom this waiter has found as the holder.
     pub(super) fn saw(&self, token: Option<u64>) {
-        self.with(|queue| queue.seen = token.or(queue.seen));
+        let answered = self.with(|queue| {
+            queue.seen = token.or(queue.seen);
+            let place = queue.place(self.number)?;
+            Some(mem::replace(&mut place.request, Request::Over))
+        });
+        drop(answered);
     }
 
     pub(super) fn listener(&self) -> Option<Arc<Listener>> {
@@ -344,11 +455,10 @@ impl Drop for Waiter<'_> {
             return;
         };
         let mut waker = None;
-        if queue.is_first(self.number) {
-            queue.places.pop_front();
+        let place = queue.places.iter().position(|place| place.number == self.number);
+        let left = place.and_then(|place| queue.places.remove(place));
+        if place == Some(0) {
             waker = queue.call_first(Instant::now());
-        } else {
-            queue.places.retain(|place| place.number != self.number);
         }
         let mut gone = None;
         if queue.places.is_empty() {
@@ -359,8 +469,8 @@ impl Drop for Waiter<'_> {
             }
         }
         drop(queues);
-        // Dropped with the lock released, because it may hold the last listener.
-        drop(gone);
+        // Dropped with the lock released, because they may hold the last listener, and a connection.
+        drop((gone, left));
         wake(waker);
     }
 }
@@ -445,6 +555,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_one_that_is_passed_over_was_granted_is_undone() {
+        let waiters = Waiters::default();
+        let undone = Arc::new(AtomicBool::new(false));
+        let undo = || {
+            let undone = undone.clone();
+            Undo::new(move || undone.store(true, Ordering::Relaxed))
+        };
+        let [kept, holder] = [(); 2].map(|()| waiters.waiter("a".into()));
+        assert_ready!(task::spawn(kept.first()).poll());
+        kept.asks(undo()).unwrap();
+        holder.first().await;
+        assert!(undone.swap(false, Ordering::Relaxed));
+        holder.asks(undo()).unwrap();
+        // It is told when it asks again, or when its answer comes.
+        assert!(kept.asks(undo()).is_err());
+        kept.asks(undo()).unwrap();
+        assert!(kept.holds().is_ok());
+        // One that has the lease keeps it, whether or not it is polled.
+        holder.holds().unwrap();
+        let later = waiters.waiter("a".into());
+        later.first().await;
+        assert!(!undone.load(Ordering::Relaxed));
+        assert!(holder.holds().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_whose_future_takes_long_stays() {
         let waiters = Waiters::default();
         let waiter = waiters.waiter("a".into());
@@ -466,7 +602,8 @@ mod tests {
         let waiters = Waiters::default();
         let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
         assert!(!second.is_held_here());
-        first.holds();
+        first.asks(Undo::new(|| ())).unwrap();
+        first.holds().unwrap();
         drop(first);
         assert!(second.is_held_here());
         waiters.released("a");

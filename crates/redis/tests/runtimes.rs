@@ -16,7 +16,7 @@ use futures::{
 use redis::aio::ConnectionManager;
 use support::{connect, jobs::next, server::Server, soon, until};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications};
+use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{Instant, sleep},
@@ -449,4 +449,52 @@ fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
         told(job.lost()).await;
         assert!(!job.done().await.unwrap());
     });
+}
+
+/// A test each, say, of which one ends while its worker has claimed the jobs of another.
+#[test]
+fn what_an_ended_runtime_has_claimed_is_given_back_by_another() {
+    let (server, served) = (Server::start(), background());
+    let jobs = DelayedJobs::new(&Wheel::new(), Reconnecting::of(server.client()), "queue");
+    let worker = |runtime: &Runtime, look_ahead| {
+        let worker = jobs.worker().lease(MINUTE * 60).look_ahead(look_ahead);
+        runtime.block_on(async move { worker.start() })
+    };
+    let claimed = || -> u64 { server.command(&["ZCARD", "tickwheel:jobs:{queue:0}:claimed"]) };
+    let mut other = worker(&served, Duration::ZERO);
+    for delay in [Duration::ZERO, TTL * 2] {
+        for job in 0..10 {
+            let id = format!("{delay:?}-{job}");
+            assert!(served.block_on(jobs.schedule(&id, delay, b"")).unwrap());
+        }
+        let ended = runtime();
+        let mut first = worker(&ended, MINUTE);
+        ended.block_on(async {
+            if delay.is_zero() {
+                assert!(next(&mut first).await.done().await.unwrap());
+            } else {
+                poll_until(&mut first, || claimed() > 0).await;
+            }
+        });
+        assert!(claimed() > 0);
+        drop(ended);
+        let left = if delay.is_zero() { 9 } else { 10 };
+        served.block_on(async {
+            for _ in 0..left {
+                let job = next(&mut other).await;
+                assert_eq!(job.attempt(), 1);
+                assert!(job.done().await.unwrap());
+            }
+        });
+    }
+}
+
+/// Polls a worker that has no job yet, until it has claimed some.
+async fn poll_until(worker: &mut Worker, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + support::PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end);
+        assert!(worker.next().now_or_never().is_none());
+        sleep(Duration::from_millis(5)).await;
+    }
 }

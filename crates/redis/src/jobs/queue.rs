@@ -13,6 +13,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 use super::{
     asking::{ask, repeat, unexpected},
     batcher::{Answer, Batcher, Operation},
+    claim::Claim,
     fetch::Fetches,
     limits::Limits,
     local::LocalWorkers,
@@ -176,6 +177,23 @@ impl Queue {
                 .updates
                 .push(runtime, once(first).chain(rest));
         }
+    }
+
+    /// Returns claims that are not worked on to the queue, from the given runtime.
+    pub(super) fn give_back(self: &Arc<Queue>, runtime: &Handle, how: &str, claims: Vec<Claim>) {
+        let deadline = Instant::now() + PATIENCE;
+        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
+            let arguments = operation(how, &lease.id, &lease.token, 0, 0);
+            let (queue, partition) = (self.clone(), lease.partition);
+            let returned = move |answer: Result<Answer, Error>| {
+                // A job that cannot be returned is delivered again when its lease has expired.
+                if answer.is_ok_and(|answer| answer.yes) {
+                    queue.expect_job(partition, Duration::ZERO);
+                }
+            };
+            (partition, Operation::new(arguments, deadline, returned))
+        });
+        self.update_all(runtime, given_back.collect());
     }
 
     /// Carries out one operation on the job `id`.

@@ -3,6 +3,7 @@
 
 use std::{
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -264,6 +265,24 @@ impl Engine {
             next = next.min(busy_from(patience_ahead(status)).unwrap_or(now + UNASKED));
         }
         next
+    }
+}
+
+impl Drop for Engine {
+    /// Returns what `end` has not returned, because the runtime has ended before.
+    fn drop(&mut self) {
+        let on_wheel = mem::take(&mut self.on_wheel);
+        let mut claims: Vec<Claim> = on_wheel
+            .into_iter()
+            .filter_map(|on_wheel| on_wheel.claim)
+            .collect();
+        let fetching = mem::take(&mut self.fetching);
+        claims.extend(
+            fetching
+                .into_iter()
+                .filter_map(|fetching| Some(fetching.claim?.1)),
+        );
+        self.inbox.give_back_elsewhere("release", claims);
     }
 }
 

@@ -101,22 +101,10 @@ impl Engine {
     }
 
     pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
-        let deadline = Instant::now() + PATIENCE;
-        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
-            self.inbox.let_go(&lease);
-            let arguments = operation(how, &lease.id, &lease.token, 0, 0);
-            let (queue, partition) = (self.inbox.queue.clone(), lease.partition);
-            let returned = move |answer: Result<Answer, Error>| {
-                // A job that cannot be returned is delivered again when its lease has expired.
-                if answer.is_ok_and(|answer| answer.yes) {
-                    queue.expect_job(partition, Duration::ZERO);
-                }
-            };
-            (partition, Operation::new(arguments, deadline, returned))
-        });
-        self.inbox
-            .queue
-            .update_all(&self.inbox.runtime, given_back.collect());
+        for claim in &claims {
+            self.inbox.let_go(&claim.lease);
+        }
+        self.inbox.queue.give_back(&self.inbox.runtime, how, claims);
     }
 }
 

@@ -181,6 +181,11 @@ impl Inbox {
         self.lock().status(soon)
     }
 
+    /// Whether the stream has ended, with its runtime or its wheel.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().ended
+    }
+
     /// Whether the stream was dropped.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
@@ -291,6 +296,17 @@ impl Inbox {
         (claims, starts)
     }
 
+    /// Returns claims to the queue when the runtime of the engine has ended, by the runtime of another worker. Without another one, they wait
+    /// until their leases have expired.
+    pub(super) fn give_back_elsewhere(&self, how: &str, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        if let Some(runtime) = self.queue.workers.another_runtime(self) {
+            self.queue.give_back(&runtime, how, claims);
+        }
+    }
+
     /// Ends the stream and all leases, because the wheel was shut down.
     pub(super) fn end(&self) {
         let mut state = self.lock();
@@ -336,7 +352,11 @@ impl Drop for EngineGuard {
         let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));
         let held = state.held.drain();
         wake(state);
-        drop((due, started, held));
+        drop(held);
+        let due = due.into_values().map(|due| due.claim).collect();
+        self.inbox.give_back_elsewhere("release", due);
+        let started = started.into_iter().map(|started| started.claim).collect();
+        self.inbox.give_back_elsewhere("unstart", started);
     }
 }
 

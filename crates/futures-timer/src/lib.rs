@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A delay that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that runtime. Any other is on one wheel that
-//! all such delays share, which a thread of its own drives. That thread starts with the first of them and sleeps while none is pending.
+//! all such delays share, which a thread of its own drives. That thread starts with the first of them and sleeps while none is pending. A
+//! delay moves to that wheel when it is polled outside any runtime, whatever has become of its own.
 //!
 //! What differs from the original:
 //!
@@ -134,11 +135,14 @@ impl Future for Delay {
     ///
     /// The first poll panics in a Tokio runtime whose timers are not enabled.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Timer::Idle = self.timer {
-            self.timer = match Handle::try_current() {
-                Ok(_) => Timer::InRuntime(tickwheel::time::sleep_until(self.deadline)),
-                Err(_) => Timer::Outside(own_thread::wheel().sleep_until(self.deadline)),
-            };
+        if let Timer::Idle | Timer::InRuntime(_) = self.timer {
+            let is_outside = Handle::try_current().is_err();
+            if is_outside {
+                // Also for one that was polled in a runtime, which may have ended.
+                self.timer = Timer::Outside(own_thread::wheel().sleep_until(self.deadline));
+            } else if let Timer::Idle = self.timer {
+                self.timer = Timer::InRuntime(tickwheel::time::sleep_until(self.deadline));
+            }
         }
         match &mut self.timer {
             Timer::InRuntime(sleep) => ready!(Pin::new(sleep).poll(cx)),

@@ -121,6 +121,23 @@ fn a_delay_of_its_runtime_completes_on_another() {
 }
 
 #[test]
+fn a_delay_whose_runtime_has_ended_is_not_early_outside_of_one() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let start = Instant::now();
+    let mut delay = Delay::new(ms(300));
+    runtime.block_on(async {
+        let polled = Pin::new(&mut delay).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    });
+    drop(runtime);
+    block_on(delay);
+    assert!(start.elapsed() >= ms(300), "{:?}", start.elapsed());
+}
+
+#[test]
 fn what_overflows_the_clock_is_far_away() {
     let mut delay = task::spawn(Delay::new(Duration::MAX));
     assert_pending!(delay.poll());

@@ -14,7 +14,8 @@ use tokio::{
 
 use crate::own_thread;
 
-/// Completes when its time has come. It is to be polled where it was made.
+/// Completes when its time has come. Polled outside any runtime, it moves to the wheel of its own thread, whatever has become of the runtime
+/// in which it was made.
 #[doc(hidden)]
 pub struct Delay(Timer);
 
@@ -56,6 +57,13 @@ impl Future for Delay {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
             Timer::Ready => Poll::Ready(()),
+            // Its runtime may have ended.
+            Timer::InRuntime(sleep) if Handle::try_current().is_err() => {
+                let mut outside = own_thread::wheel().sleep_until(sleep.deadline());
+                let outcome = Pin::new(&mut outside).poll(cx);
+                self.0 = Timer::Outside(outside);
+                outcome
+            }
             Timer::InRuntime(sleep) => Pin::new(sleep).poll(cx),
             Timer::Outside(sleep) => Pin::new(sleep).poll(cx),
             Timer::Boxed(future) => future.as_mut().poll(cx),

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::executor::block_on;
+use futures::{FutureExt, executor::block_on};
 use pingora_timeout::{Timeout, fast_timeout, sleep, timeout, timer::TimerManager};
 use tokio_test::{assert_pending, assert_ready, task};
 
@@ -50,6 +50,27 @@ fn outside_of_a_runtime_it_is_driven_all_the_same() {
     assert!(block_on(timeout(ms(20), pending::<()>())).is_err());
     block_on(sleep(ms(20)));
     assert!(start.elapsed() >= ms(40), "never early");
+}
+
+#[test]
+fn a_timeout_whose_runtime_has_ended_is_not_early_outside_of_one() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let start = Instant::now();
+    let (mut limited, mut slept) = (timeout(ms(300), pending::<()>()), Box::pin(sleep(ms(300))));
+    runtime.block_on(async {
+        assert!((&mut limited).now_or_never().is_none());
+        assert!((&mut slept).now_or_never().is_none());
+    });
+    drop(runtime);
+    block_on(async {
+        assert!(limited.await.is_err());
+        assert!(start.elapsed() >= ms(300), "{:?}", start.elapsed());
+        slept.await;
+        assert!(start.elapsed() >= ms(300), "{:?}", start.elapsed());
+    });
 }
 
 /// A timer that is registered between a pause and a fork has expired at once, and takes no lock.

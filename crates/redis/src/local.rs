@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures_util::future::{Either, select};
+use tickwheel::{SleepError, TrySleep, Wheel};
 use tokio::{
     runtime::{Handle, Id},
     time::{self, Instant},
@@ -49,6 +50,50 @@ impl Future for LocalSleep {
     }
 }
 
+/// A sleep on a wheel, which has its entry with the runtime that polls it. Outside a runtime, it stays where it is.
+pub(crate) struct LocalEntry {
+    wheel: Wheel,
+    until: Instant,
+    entry: Option<(Id, TrySleep)>,
+}
+
+impl LocalEntry {
+    pub(crate) fn until(wheel: &Wheel, until: Instant) -> LocalEntry {
+        LocalEntry {
+            wheel: wheel.clone(),
+            until,
+            entry: None,
+        }
+    }
+
+    /// Lets it complete at another time.
+    pub(crate) fn reset(&mut self, until: Instant) {
+        self.until = until;
+        if let Some((_, entry)) = &mut self.entry {
+            entry.reset(until);
+        }
+    }
+}
+
+impl Future for LocalEntry {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        if self.entry.as_ref().map(|(id, _)| *id) != runtime
+            && let Some(here) = runtime
+        {
+            // The old one is dropped first, so that it leaves room in a wheel that is full.
+            self.entry = None;
+            self.entry = Some((here, self.wheel.try_sleep_until(self.until)));
+        }
+        match &mut self.entry {
+            Some((_, entry)) => Pin::new(entry).poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(Instant::now() + duration).await;
 }
@@ -73,6 +118,11 @@ mod tests {
 
     use super::*;
 
+    fn poll_on<F: Future>(runtime: &Runtime, future: Pin<&mut F>) -> Poll<F::Output> {
+        let _entered = runtime.enter();
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
     fn runtime() -> Runtime {
         Builder::new_current_thread().enable_time().build().unwrap()
     }
@@ -83,12 +133,27 @@ mod tests {
         let began = Instant::now();
         let mut slept = Box::pin(sleep(Duration::from_millis(50)));
         for first in [&ended, &idle] {
-            let _entered = first.enter();
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(slept.as_mut().poll(&mut cx).is_pending());
+            assert!(poll_on(first, slept.as_mut()).is_pending());
         }
         drop(ended);
         last.block_on(slept);
         assert!(began.elapsed() >= Duration::from_millis(50));
+    }
+
+    #[test]
+    fn an_entry_moves_to_where_it_is_polled() {
+        let (ended, idle, last) = (runtime(), runtime(), runtime());
+        let wheel = Wheel::new();
+        let began = Instant::now();
+        let mut slept = Box::pin(LocalEntry::until(&wheel, began + Duration::from_secs(60)));
+        for first in [&ended, &idle] {
+            assert!(poll_on(first, slept.as_mut()).is_pending());
+            assert_eq!(wheel.pending(), 1);
+        }
+        drop(ended);
+        slept.reset(began + Duration::from_millis(50));
+        last.block_on(slept).unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(50));
+        assert_eq!(wheel.pending(), 0);
     }
 }

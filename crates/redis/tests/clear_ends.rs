@@ -72,6 +72,46 @@ async fn the_first_call_of_a_queue_is_tried_again() {
     assert!(soon(scheduling).await.unwrap().unwrap());
 }
 
+/// The queue is opened just in time, and then nothing is answered any more.
+#[tokio::test]
+async fn the_first_call_of_a_queue_has_one_limit_in_all() {
+    let limit = Duration::from_secs(5);
+    let server = Server::start();
+    let connection = connect(&server.url()).await;
+    let jobs = || {
+        let began = Instant::now();
+        let mut answered = 0;
+        let connection = Faulty::new(connection.clone(), move || {
+            // INFO, and the script that opens the queue: by EVALSHA, and by EVAL if it is not loaded yet.
+            if began.elapsed() < limit - Duration::from_millis(1500) || answered == 3 {
+                return Fault::LoseRequest;
+            }
+            answered += 1;
+            Fault::None
+        });
+        DelayedJobs::new(&Wheel::new(), connection, "queue")
+    };
+    let began = Instant::now();
+    let outcomes = soon(futures::future::join_all([
+        async { jobs().schedule("a", MINUTE, b"").await }.boxed(),
+        async { jobs().cancel("a").await }.boxed(),
+        async { jobs().counts().await.map(|_| true) }.boxed(),
+        async { jobs().sample().await.map(|_| true) }.boxed(),
+        async { jobs().dead(10).await.map(|_| true) }.boxed(),
+        async { jobs().waiting(0, 10).await.map(|_| true) }.boxed(),
+    ]))
+    .await;
+    for outcome in outcomes {
+        assert!(outcome.is_err(), "{outcome:?}");
+    }
+    // What a busy machine adds, and a second in which the answer of a batch is waited for.
+    assert!(
+        began.elapsed() < limit + Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
 /// A connection that panics in the request after it is told to.
 async fn panicky(server: &Server) -> (Faulty<ConnectionManager>, Arc<AtomicBool>) {
     let panics = Arc::new(AtomicBool::new(false));

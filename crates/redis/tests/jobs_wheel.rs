@@ -11,7 +11,11 @@ use support::{
 };
 use tickwheel::Wheel;
 use tickwheel_redis::DelayedJobs;
-use tokio::{runtime::Handle, time::sleep};
+use tokio::{
+    runtime::Handle,
+    sync::{broadcast, mpsc::unbounded_channel},
+    time::sleep,
+};
 
 mod support;
 
@@ -109,6 +113,53 @@ async fn what_is_due_at_one_tick_is_started_by_one_command() {
     let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
     let sent = server.scripts_run() - before;
     assert!(sent <= 2 + sweeps, "{sent} commands to start {JOBS} jobs");
+}
+
+/// Jobs that come one by one do not tell how many it could work on at once, so it claims no more than it has been seen to.
+#[tokio::test]
+async fn no_more_is_claimed_ahead_than_the_worker_has_been_seen_to_have_room_for() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let worker = jobs.worker().lease(HOUR).look_ahead(HOUR / 2).start();
+    let (started, mut starts) = unbounded_channel();
+    let (go_on, _) = broadcast::channel(4);
+    let consumer = tokio::spawn(worker.for_each_concurrent(4, {
+        let go_on = go_on.clone();
+        move |job| {
+            started.send(()).unwrap();
+            let mut ends = go_on.subscribe();
+            async move {
+                ends.recv().await.unwrap();
+                assert!(job.unwrap().done().await.unwrap());
+            }
+        }
+    }));
+    for round in 0..4 {
+        for n in 0..4 {
+            jobs.schedule(&format!("{round}-{n}"), Duration::ZERO, b"")
+                .await
+                .unwrap();
+            soon(starts.recv()).await.unwrap();
+        }
+        go_on.send(()).unwrap();
+        until(|| async { jobs.counts().await.unwrap().running == 0 }).await;
+    }
+    for n in 0..2 {
+        jobs.schedule(&format!("long-{n}"), Duration::ZERO, b"")
+            .await
+            .unwrap();
+        soon(starts.recv()).await.unwrap();
+    }
+    // It starts nothing soon.
+    sleep(SECOND).await;
+    for n in 0..20 {
+        jobs.schedule(&format!("later-{n}"), HOUR / 4, b"").await.unwrap();
+    }
+    until(|| async { claimed(&server) > 0 }).await;
+    // A sweep later, and whatever it was told of.
+    sleep(6 * SECOND).await;
+    assert_eq!(claimed(&server), 2, "two of its four places are free");
+    drop(consumer);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use futures::{
 use redis::aio::ConnectionManager;
 use support::{connect, jobs::next, server::Server, soon, until};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications};
+use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{Instant, sleep},
@@ -159,6 +159,85 @@ fn an_acquire_that_was_polled_once_blocks_no_other() {
         held.release().await.unwrap();
         let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
         assert!(lease.release().await.unwrap());
+    });
+}
+
+/// Its request was sent from a runtime that is left undriven, and answered on another.
+#[test]
+fn a_lease_is_renewed_where_its_acquire_went_on() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    server.stop();
+    let mut acquiring = Box::pin(leases.acquire("x", TTL));
+    undriven.block_on(poll_for(&mut acquiring, Duration::from_millis(50)));
+    server.cont();
+    driven.block_on(async {
+        let lease = soon(acquiring).await.unwrap();
+        sleep(TTL * 3).await;
+        assert!(lease.lost().now_or_never().is_none());
+        assert!(lease.release().await.unwrap());
+    });
+}
+
+#[test]
+fn an_acquire_goes_on_on_the_runtime_that_polls_it() {
+    let (server, served) = (Server::start(), background());
+    let others = leases(&server, &served);
+    let leases = leases(&server, &served);
+    let held = served.block_on(others.acquire("x", MINUTE)).unwrap();
+    let (undriven, driven) = (runtime(), runtime());
+    let mut acquiring = Box::pin(leases.acquire("x", TTL));
+    // It waits until it asks again.
+    undriven.block_on(poll_for(&mut acquiring, Duration::from_millis(100)));
+    served.block_on(held.release()).unwrap();
+    let lease = driven.block_on(soon(acquiring)).unwrap();
+    assert!(driven.block_on(lease.release()).unwrap());
+}
+
+/// Its request was granted, and nobody takes the answer. Redis would keep the lease for as long as it lasts.
+#[test]
+fn an_acquire_that_is_kept_with_its_answer_blocks_no_other() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    let used = driven.block_on(leases.acquire("another", MINUTE)).unwrap();
+    let mut kept = Box::pin(leases.acquire("x", MINUTE * 60));
+    // No answer can come within the poll.
+    server.stop();
+    undriven.block_on(async { assert!((&mut kept).now_or_never().is_none()) });
+    server.cont();
+    until_without_runtime(|| exists(&server, "x"));
+    driven.block_on(async {
+        let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+        // It has lost its place, and takes its answer for nothing.
+        poll_for(&mut kept, TTL).await;
+        assert!(lease.lost().now_or_never().is_none());
+        assert!(lease.release().await.unwrap());
+        assert!(soon(kept).await.unwrap().release().await.unwrap());
+        assert!(used.release().await.unwrap());
+    });
+}
+
+/// The tasks of a runtime that is left undriven, say. They are passed over together, and hold nobody up who comes later.
+#[test]
+fn many_acquires_that_were_polled_once_block_no_other() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    let held = driven.block_on(leases.acquire("x", MINUTE)).unwrap();
+    let mut kept: Vec<_> = (0..100).map(|_| Box::pin(leases.acquire("x", MINUTE))).collect();
+    undriven.block_on(async {
+        for acquiring in &mut kept {
+            assert!(acquiring.now_or_never().is_none());
+        }
+    });
+    driven.block_on(async {
+        held.release().await.unwrap();
+        for _ in 0..3 {
+            let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+            assert!(lease.release().await.unwrap());
+        }
     });
 }
 
@@ -370,4 +449,52 @@ fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
         told(job.lost()).await;
         assert!(!job.done().await.unwrap());
     });
+}
+
+/// A test each, say, of which one ends while its worker has claimed the jobs of another.
+#[test]
+fn what_an_ended_runtime_has_claimed_is_given_back_by_another() {
+    let (server, served) = (Server::start(), background());
+    let jobs = DelayedJobs::new(&Wheel::new(), Reconnecting::of(server.client()), "queue");
+    let worker = |runtime: &Runtime, look_ahead| {
+        let worker = jobs.worker().lease(MINUTE * 60).look_ahead(look_ahead);
+        runtime.block_on(async move { worker.start() })
+    };
+    let claimed = || -> u64 { server.command(&["ZCARD", "tickwheel:jobs:{queue:0}:claimed"]) };
+    let mut other = worker(&served, Duration::ZERO);
+    for delay in [Duration::ZERO, TTL * 2] {
+        for job in 0..10 {
+            let id = format!("{delay:?}-{job}");
+            assert!(served.block_on(jobs.schedule(&id, delay, b"")).unwrap());
+        }
+        let ended = runtime();
+        let mut first = worker(&ended, MINUTE);
+        ended.block_on(async {
+            if delay.is_zero() {
+                assert!(next(&mut first).await.done().await.unwrap());
+            } else {
+                poll_until(&mut first, || claimed() > 0).await;
+            }
+        });
+        assert!(claimed() > 0);
+        drop(ended);
+        let left = if delay.is_zero() { 9 } else { 10 };
+        served.block_on(async {
+            for _ in 0..left {
+                let job = next(&mut other).await;
+                assert_eq!(job.attempt(), 1);
+                assert!(job.done().await.unwrap());
+            }
+        });
+    }
+}
+
+/// Polls a worker that has no job yet, until it has claimed some.
+async fn poll_until(worker: &mut Worker, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + support::PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end);
+        assert!(worker.next().now_or_never().is_none());
+        sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! One poll asks for one job, and for a consumer that works on one job at a time, one job is started. A consumer that works on many jobs
 //! polls for them one by one, and starting them one by one would cost a round trip each, so as many are started as the consumer has been
-//! seen to work on at once. The estimate grows when the consumer has fetched every started job and asks for another while it works on
-//! some. It shrinks when the consumer finishes a job while others that were started a while ago have not been fetched.
+//! seen to work on at once. The estimate grows when the consumer has fetched every started job, works on some and asks for another that is
+//! due. Where jobs come one by one it does not, because a guess that is too high lets a worker claim what another one could start. It
+//! shrinks when the consumer finishes a job while others that were started a while ago have not been fetched.
 
 use std::mem;
 
@@ -27,12 +28,16 @@ impl Demand {
         self.out
     }
 
-    /// Records that the consumer asks for a job that is not ready yet, while `on_their_way` jobs are being started or wait to be fetched.
-    pub(super) fn asked(&mut self, on_their_way: usize) {
+    /// Records that the consumer asks for a job that is not ready yet.
+    pub(super) fn asked(&mut self) {
         if self.limit.is_some_and(|limit| self.out >= limit) {
             self.limit = None;
         }
-        if on_their_way == 0 && mem::take(&mut self.fetched) && self.out > 0 && self.limit.is_none() {
+    }
+
+    /// Records that the consumer asks while jobs are due and none of them is being started, so that it waits for a round trip.
+    pub(super) fn starved(&mut self) {
+        if mem::take(&mut self.fetched) && self.out > 0 && self.limit.is_none() {
             let most = self.most.max(self.out);
             // A consumer that asks without end still has no more than this started at once.
             self.most = (most + 1 + most / 8).min(self.out + STARTS);
@@ -74,11 +79,17 @@ impl Demand {
 mod tests {
     use super::*;
 
+    /// The consumer asks while jobs are due.
+    fn waits(demand: &mut Demand) {
+        demand.asked();
+        demand.starved();
+    }
+
     #[test]
     fn one_at_a_time_for_one_at_a_time() {
         let mut demand = Demand::default();
         for _ in 0..1000 {
-            demand.asked(0);
+            waits(&mut demand);
             assert_eq!(demand.room(0), 1);
             assert_eq!(demand.room(1), 0);
             demand.fetched();
@@ -91,7 +102,7 @@ mod tests {
         let mut demand = Demand::default();
         demand.fetched();
         for _ in 0..10_000 {
-            demand.asked(0);
+            waits(&mut demand);
             demand.fetched();
             demand.left(false);
         }
@@ -103,17 +114,30 @@ mod tests {
     fn a_few_that_are_held_are_started_one_by_one() {
         let mut demand = Demand::default();
         for _ in 0..8 {
-            demand.asked(0);
+            waits(&mut demand);
             assert_eq!(demand.room(0), 1);
             demand.fetched();
         }
+    }
+
+    #[test]
+    fn what_comes_one_by_one_does_not_let_it_grow() {
+        let mut demand = Demand::default();
+        for n in 0..100 {
+            demand.asked();
+            demand.fetched();
+            if n > 2 {
+                demand.left(false);
+            }
+        }
+        assert_eq!((demand.out(), demand.room(0)), (3, 1));
     }
 
     /// A consumer of so many at once that is given all it asks for, in so many steps.
     fn fill(places: usize) -> (Demand, usize) {
         let (mut demand, mut steps) = (Demand::default(), 0);
         while demand.out() < places {
-            demand.asked(0);
+            waits(&mut demand);
             for _ in 0..demand.room(0).min(places - demand.out()) {
                 demand.fetched();
             }
@@ -132,7 +156,7 @@ mod tests {
         for _ in 0..20 {
             demand.left(false);
         }
-        demand.asked(0);
+        waits(&mut demand);
         assert_eq!(demand.room(0), 20);
         assert_eq!(demand.room(15), 5);
         assert_eq!(demand.room(20), 0);
@@ -143,7 +167,7 @@ mod tests {
     fn a_consumer_of_many_short_jobs_is_given_many() {
         let (mut demand, mut given) = (Demand::default(), 0);
         for _ in 0..50 {
-            demand.asked(0);
+            waits(&mut demand);
             let started = demand.room(0);
             for _ in 0..started {
                 demand.fetched();

@@ -10,7 +10,7 @@ use redis::Value;
 use super::{
     asking::unexpected,
     partition::{lossy, text},
-    queue::Queue,
+    queue::OpenQueue,
 };
 use crate::error::Error;
 
@@ -39,18 +39,18 @@ struct Pages {
 
 /// Returns up to `limit` waiting jobs after the first `offset` ones.
 pub(super) async fn waiting_jobs(
-    queue: &Queue,
+    mut queue: OpenQueue<'_>,
     offset: usize,
     limit: usize,
 ) -> Result<Vec<WaitingJob>, Error> {
     let mut partitions = Vec::new();
-    for partition in 0..queue.partitions.len() {
-        partitions.push(Pages::begin(queue, partition).await?);
+    for partition in 0..queue.queue.partitions.len() {
+        partitions.push(Pages::begin(&mut queue, partition).await?);
     }
     let mut jobs = Vec::new();
     for place in 0..offset.saturating_add(limit) {
         for pages in &mut partitions {
-            pages.fill(queue).await?;
+            pages.fill(&mut queue).await?;
         }
         let first = partitions
             .iter_mut()
@@ -68,7 +68,7 @@ pub(super) async fn waiting_jobs(
 
 impl Pages {
     /// Reads which jobs are claimed, of which there are no more than the workers prefetch.
-    async fn begin(queue: &Queue, partition: usize) -> Result<Pages, Error> {
+    async fn begin(queue: &mut OpenQueue<'_>, partition: usize) -> Result<Pages, Error> {
         let mut claimed = Vec::new();
         loop {
             let page = read(queue, partition, "claimed", claimed.len()).await?;
@@ -88,7 +88,7 @@ impl Pages {
     }
 
     /// Reads the next page if all of the last one has been listed.
-    async fn fill(&mut self, queue: &Queue) -> Result<(), Error> {
+    async fn fill(&mut self, queue: &mut OpenQueue<'_>) -> Result<(), Error> {
         if !self.read.is_empty() || self.is_complete {
             return Ok(());
         }
@@ -117,10 +117,14 @@ impl Pages {
     }
 }
 
-async fn read(queue: &Queue, partition: usize, set: &str, offset: usize) -> Result<Vec<WaitingJob>, Error> {
-    let answer = queue
-        .ask(queue.partitions[partition].waiting(set, offset))
-        .await?;
+async fn read(
+    queue: &mut OpenQueue<'_>,
+    partition: usize,
+    set: &str,
+    offset: usize,
+) -> Result<Vec<WaitingJob>, Error> {
+    let page = queue.queue.partitions[partition].waiting(set, offset);
+    let answer = queue.ask_next(page).await?;
     parse(&answer).ok_or_else(|| unexpected(&answer))
 }
 

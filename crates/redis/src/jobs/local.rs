@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{inbox::Inbox, stats::QueueStats};
 
@@ -23,15 +23,25 @@ impl LocalWorkers {
         inboxes.push(Arc::downgrade(inbox));
     }
 
+    fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        inboxes.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Tells the workers that a job of the partition is due at that time.
     pub(super) fn tell(&self, partition: usize, due: Instant) {
-        let inboxes: Vec<Arc<Inbox>> = {
-            let inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
-            inboxes.iter().filter_map(Weak::upgrade).collect()
-        };
-        for inbox in inboxes {
+        for inbox in self.inboxes() {
             inbox.expect_job(partition, due);
         }
+    }
+
+    /// Returns the runtime of a worker that does not run on the same one as this.
+    pub(super) fn another_runtime(&self, worker: &Inbox) -> Option<Handle> {
+        let is_elsewhere =
+            |other: &&Arc<Inbox>| other.runtime.id() != worker.runtime.id() && !other.has_ended();
+        // The last one to start has the best chance to be driven.
+        let inboxes = self.inboxes();
+        Some(inboxes.iter().rev().find(is_elsewhere)?.runtime.clone())
     }
 }
 

@@ -70,10 +70,9 @@ pub use worker::{Worker, WorkerBuilder};
 /// another worker. See `docs/guarantees.md` for what Redis itself can lose.
 ///
 /// A queue is identified by its name in Redis, and every handle with that name refers to the same queue. Concurrent calls on
-/// one handle are batched by a task on the runtime of one of the callers, so share a handle by cloning it, but not with a
-/// runtime that may stop being driven, because calls from other runtimes would wait for it. A call that finds Redis
-/// unavailable is retried for up to 5 seconds, and one that is repeated after its answer was lost gets the answer of the
-/// first.
+/// one handle are batched by a task on the runtime of the callers, so share a handle by cloning it, also with other runtimes:
+/// each has a task of its own, and none waits for another. A call that finds Redis unavailable is retried for up to 5 seconds,
+/// and one that is repeated after its answer was lost gets the answer of the first.
 ///
 /// # Examples
 ///
@@ -383,8 +382,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn counts(&self) -> Result<Counts, Error> {
-        self.queue.open().await?;
-        sampling::counts(&self.queue).await
+        sampling::counts(self.queue.open().await?).await
     }
 
     /// Asks Redis how many jobs wait, run and are dead, and how late the oldest due one is, in constant time.
@@ -409,8 +407,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn sample(&self) -> Result<QueueSample, Error> {
-        self.queue.open().await?;
-        sampling::sample(&self.queue).await
+        sampling::sample(self.queue.open().await?).await
     }
 
     /// Samples the queue at once, and then every `period`.
@@ -498,12 +495,12 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
-        self.queue.open().await?;
+        let mut open = self.queue.open().await?;
         let mut dead: Vec<Buried> = Vec::new();
         for (number, partition) in self.queue.partitions.iter().enumerate() {
             let mut offset = 0;
             while offset < limit {
-                let answer = self.queue.ask(partition.dead(offset, limit - offset)).await?;
+                let answer = open.ask_next(partition.dead(offset, limit - offset)).await?;
                 let page = read_page(&answer, number).ok_or_else(|| unexpected(&answer))?;
                 if page.is_empty() {
                     break;
@@ -547,8 +544,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn waiting(&self, offset: usize, limit: usize) -> Result<Vec<WaitingJob>, Error> {
-        self.queue.open().await?;
-        waiting_jobs(&self.queue, offset, limit).await
+        waiting_jobs(self.queue.open().await?, offset, limit).await
     }
 
     /// Returns a builder for a worker on this queue.

@@ -13,6 +13,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 use super::{
     asking::{ask, repeat, unexpected},
     batcher::{Answer, Batcher, Operation},
+    claim::Claim,
     fetch::Fetches,
     limits::Limits,
     local::LocalWorkers,
@@ -79,11 +80,18 @@ impl Queue {
     }
 
     /// Checks, at first use, that the queue has this number of partitions and that Redis does not evict keys.
-    pub(super) async fn open(&self) -> Result<(), Error> {
-        self.opened.ensure(|| self.check()).await
+    pub(super) async fn open(&self) -> Result<OpenQueue<'_>, Error> {
+        let began = Instant::now();
+        let last = began + self.patience();
+        self.opened.ensure(|| self.check(last)).await?;
+        Ok(OpenQueue {
+            queue: self,
+            began,
+            last,
+        })
     }
 
-    async fn check(&self) -> Result<(), Error> {
+    async fn check(&self, last: Instant) -> Result<(), Error> {
         check_name(&self.name, "a queue's name has at least one character")?;
         if self.given != self.partitions.len() {
             return Err(Error::InvalidSetting {
@@ -93,7 +101,6 @@ impl Queue {
             });
         }
         self.limits.check()?;
-        let last = Instant::now() + self.patience();
         let attempt = self.limits.answer_within;
         repeat(attempt, last, || self.server.check_policy()).await?;
         let call = OPEN
@@ -172,6 +179,23 @@ impl Queue {
         }
     }
 
+    /// Returns claims that are not worked on to the queue, from the given runtime.
+    pub(super) fn give_back(self: &Arc<Queue>, runtime: &Handle, how: &str, claims: Vec<Claim>) {
+        let deadline = Instant::now() + PATIENCE;
+        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
+            let arguments = operation(how, &lease.id, &lease.token, 0, 0);
+            let (queue, partition) = (self.clone(), lease.partition);
+            let returned = move |answer: Result<Answer, Error>| {
+                // A job that cannot be returned is delivered again when its lease has expired.
+                if answer.is_ok_and(|answer| answer.yes) {
+                    queue.expect_job(partition, Duration::ZERO);
+                }
+            };
+            (partition, Operation::new(arguments, deadline, returned))
+        });
+        self.update_all(runtime, given_back.collect());
+    }
+
     /// Carries out one operation on the job `id`.
     pub(super) async fn on_job(
         &self,
@@ -180,14 +204,34 @@ impl Queue {
         arguments: Vec<Vec<u8>>,
     ) -> Result<bool, Error> {
         check_name(id, "a job's id has at least one character")?;
-        self.open().await?;
-        let answer = submit(
-            batcher(self.partition(id)),
-            arguments,
-            Instant::now() + self.patience(),
-        )
-        .await?;
+        let open = self.open().await?;
+        let answer = submit(batcher(self.partition(id)), arguments, open.last).await;
+        let answer = answer.map_err(|error| error.after(open.began.elapsed()))?;
         Ok(answer.yes)
+    }
+}
+
+/// A queue that is open, for one call of a handle, with the limit of that call. Opening the queue counts towards the limit.
+#[derive(Clone, Copy)]
+pub(super) struct OpenQueue<'a> {
+    pub(super) queue: &'a Queue,
+    began: Instant,
+    last: Instant,
+}
+
+impl OpenQueue<'_> {
+    /// Sends a request that may be carried out twice, and repeats it until it is answered or the limit has passed.
+    pub(super) async fn ask(&self, request: Call) -> Result<Value, Error> {
+        let answer = self.queue.ask_until(request, self.last).await;
+        answer.map_err(|error| error.after(self.began.elapsed()))
+    }
+
+    /// Sends a request of several that follow each other, each of which has the limit from the answer to the one before.
+    pub(super) async fn ask_next(&mut self, request: Call) -> Result<Value, Error> {
+        let answer = self.ask(request).await?;
+        self.began = Instant::now();
+        self.last = self.began + self.queue.patience();
+        Ok(answer)
     }
 }
 

@@ -9,11 +9,16 @@ use futures_util::future::{try_join, try_join_all};
 use redis::{FromRedisValue, from_redis_value};
 use tokio::time::Instant;
 
-use super::{job::Counts, partition::Partition, queue::Queue, stats::QueueSample};
+use super::{
+    job::Counts,
+    partition::Partition,
+    queue::{OpenQueue, Queue},
+    stats::QueueSample,
+};
 use crate::{error::Error, local, script::Call};
 
 /// Returns the numbers of jobs in a queue.
-pub(super) async fn counts(queue: &Queue) -> Result<Counts, Error> {
+pub(super) async fn counts(queue: OpenQueue<'_>) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     for [waiting, running, dead] in ask_all::<[u64; 3]>(queue, Partition::counts).await? {
         counts.waiting += waiting;
@@ -24,7 +29,7 @@ pub(super) async fn counts(queue: &Queue) -> Result<Counts, Error> {
 }
 
 /// Samples a queue, and keeps the sample for its exporters.
-pub(super) async fn sample(queue: &Queue) -> Result<QueueSample, Error> {
+pub(super) async fn sample(queue: OpenQueue<'_>) -> Result<QueueSample, Error> {
     let asked = Instant::now();
     let oldest = ask_all::<i64>(queue, Partition::oldest);
     let (counts, oldest) = try_join(counts(queue), oldest).await?;
@@ -36,7 +41,7 @@ pub(super) async fn sample(queue: &Queue) -> Result<QueueSample, Error> {
             .max()
             .map(Duration::from_micros),
     };
-    queue.workers.stats.sampled(asked, sample);
+    queue.queue.workers.stats.sampled(asked, sample);
     Ok(sample)
 }
 
@@ -52,13 +57,15 @@ pub(super) async fn sample_every(queue: Weak<Queue>, period: Duration) {
 }
 
 async fn open_and_sample(queue: Arc<Queue>) -> Result<QueueSample, Error> {
-    queue.open().await?;
-    sample(&queue).await
+    sample(queue.open().await?).await
 }
 
 /// Asks all partitions at once.
-async fn ask_all<T: FromRedisValue>(queue: &Queue, call: fn(&Partition) -> Call) -> Result<Vec<T>, Error> {
-    let answers = queue.partitions.iter().map(async |partition| {
+async fn ask_all<T: FromRedisValue>(
+    queue: OpenQueue<'_>,
+    call: fn(&Partition) -> Call,
+) -> Result<Vec<T>, Error> {
+    let answers = queue.queue.partitions.iter().map(async |partition| {
         let answer = queue.ask(call(partition)).await?;
         from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
     });

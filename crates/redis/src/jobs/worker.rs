@@ -123,12 +123,13 @@ impl fmt::Debug for WorkerBuilder {
 /// [`Error::NoRuntime`] when the runtime on which the worker was started is.
 ///
 /// For a consumer that works on many jobs at once, a few jobs are started before the stream yields them, up to as many as the consumer
-/// has shown to have room for. These count as running. A started job that is not fetched within 200 ms waits again, with no attempt
-/// counted.
+/// has shown to have room for. These count as running. A started job that is not fetched within 200 ms, or sooner if the consumer works on
+/// others and does not poll, waits again with no attempt counted.
 ///
 /// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their holders and are still renewed.
 /// A worker that is not polled returns the jobs that were claimed for it 50 ms after it has yielded one, and claims no more until it is
-/// polled again.
+/// polled again. Jobs that it holds ahead of their due time go back after 5 ms, unless it has yielded jobs so fast that the next one would
+/// come within 20 ms and two round trips.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
     inbox: Arc<Inbox>,

@@ -2,18 +2,21 @@
 
 use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
-use tickwheel::{SleepError, TrySleep};
+use tickwheel::SleepError;
 use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
     Lease, Leases,
-    calls::{Acquired, Calls, Turn},
+    calls::{Acquired, Calls},
     keeper::{Held, Releasing},
     release::{Ending, OnConnection},
     state::{State, Terms},
     stats::HeldLease,
+    waiters::{Undo, Waiter},
 };
-use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part};
+use crate::{
+    connection::Connection, error::Error, keys::Tag, local::LocalEntry, lost::Validity, nonce::random_part,
+};
 
 /// The outcome of an attempt that did not fail.
 pub(super) enum Attempt {
@@ -47,8 +50,9 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
     }
 
-    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last.
-    pub(super) async fn attempt(&mut self, turn: Option<Turn>) -> Result<Attempt, Error> {
+    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last. A `waiter` that is passed over
+    /// meanwhile does not get the lease.
+    pub(super) async fn attempt(&mut self, waiter: Option<&Waiter<'_>>) -> Result<Attempt, Error> {
         let Leases {
             wheel,
             connection,
@@ -57,9 +61,9 @@ impl<'a, C: Connection> Asking<'a, C> {
             ..
         } = self.leases;
         let validity = self.terms.validity();
-        let mut entry = wheel.try_sleep(validity);
-        enter(&mut entry).await?;
         let now = Instant::now();
+        let mut entry = LocalEntry::until(wheel, now + validity);
+        enter(&mut entry).await?;
         // A request that was first sent so long ago would be answered too late.
         if self
             .unsure
@@ -68,11 +72,20 @@ impl<'a, C: Connection> Asking<'a, C> {
         {
             self.give_back();
         }
-        let was_unsure = self.unsure.is_some();
-        let (calls, sent) = self
-            .unsure
-            .get_or_insert_with(|| (Calls::new(prefix, self.tag.clone(), self.terms.ttl), now))
-            .clone();
+        let mut was_unsure = self.unsure.is_some();
+        let (calls, sent) = loop {
+            let (calls, sent) = self
+                .unsure
+                .get_or_insert_with(|| (Calls::new(prefix, self.tag.clone(), self.terms.ttl), now))
+                .clone();
+            let asked = waiter.map_or(Ok(()), |waiter| waiter.asks(self.undo(&calls)));
+            if asked.is_ok() {
+                break (calls, sent);
+            }
+            // Another has given it back, so that an answer to it means nothing.
+            (self.unsure, was_unsure) = (None, false);
+        };
+        let turn = waiter.map(Waiter::turn);
         entry.reset(sent + validity);
         let (mut broken, mut repeated) = (false, was_unsure);
         let answer = loop {
@@ -114,6 +127,13 @@ impl<'a, C: Connection> Asking<'a, C> {
                 waited: sent.elapsed(),
             });
         }
+        if waiter.is_some_and(|waiter| waiter.holds().is_err()) {
+            self.give_back();
+            return Ok(Attempt::Taken {
+                left: Some(Duration::ZERO),
+                token: None,
+            });
+        }
         self.unsure = None;
         let (give_up, given_up) = oneshot::channel();
         let release = OnConnection {
@@ -151,6 +171,13 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
     }
 
+    /// Returns what another task does to release a lease that may have been acquired, if this one is not polled any more.
+    fn undo(&self, calls: &Calls) -> Undo {
+        let (keepers, runtime) = (self.leases.keepers.clone(), self.runtime.clone());
+        let (releasing, call) = (self.releasing(), calls.give_back());
+        Undo::new(move || keepers.adopt(&runtime, Box::pin(releasing.run(call, None))))
+    }
+
     /// Releases, in the background, a lease that may have been acquired.
     fn give_back(&mut self) {
         if let Some((calls, _)) = self.unsure.take() {
@@ -167,7 +194,7 @@ impl<C: Connection> Drop for Asking<'_, C> {
 }
 
 /// Registers the sleep in the wheel.
-async fn enter(entry: &mut TrySleep) -> Result<(), SleepError> {
+async fn enter(entry: &mut LocalEntry) -> Result<(), SleepError> {
     // A task that has used up its cooperative budget would get `Pending` before it is registered.
     unconstrained(poll_fn(|cx| match Pin::new(&mut *entry).poll(cx) {
         Poll::Ready(outcome) => Poll::Ready(outcome),

@@ -8,7 +8,6 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tickwheel::TrySleep;
 use tokio::{
     runtime::{Handle, Id},
     sync::{mpsc, oneshot},
@@ -21,7 +20,13 @@ use super::{
     stats::{HeldLease, LeaseStats},
     waiters::Waiters,
 };
-use crate::{connection::Connection, error::Error, local, nonce::random_part, script::Call};
+use crate::{
+    connection::Connection,
+    error::Error,
+    local::{self, LocalEntry},
+    nonce::random_part,
+    script::Call,
+};
 
 /// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long as it has some. Each lease
 /// is a future in the task of its runtime, with one entry in the wheel. So no runtime that ends or blocks concerns another's leases.
@@ -164,7 +169,7 @@ pub(super) struct Held<C> {
     pub(super) token: u64,
     pub(super) state: state::State,
     /// Its place in the wheel.
-    pub(super) entry: TrySleep,
+    pub(super) entry: LocalEntry,
     pub(super) lease: HeldLease,
     pub(super) stats: Arc<LeaseStats>,
     /// Receives a message when the holder releases the lease, and is closed when the lease is dropped.

@@ -4,11 +4,13 @@
 use std::{fmt, mem, sync::Arc, time::Duration};
 
 use tickwheel::{Exported, Wheel};
+use tokio::time::Instant;
 
 use crate::{
     connection::Connection,
     error::{Error, check_name},
     keys::Tag,
+    local::LocalEntry,
     nonce::random_part,
     notifications::Notifications,
     policy::Policy,
@@ -205,7 +207,7 @@ impl<C: Connection> Leases<C> {
     ///
     /// Several processes that want the same lease have it in turns: a lease that is released is kept for up to 1.2 s for a process that has
     /// waited for it for half a second, or has seen another process get it meanwhile. A task that waits first in its process and whose
-    /// future is not polled for three seconds loses its place there.
+    /// future is not polled for three seconds loses its place there, and the lease if it was granted meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -245,17 +247,14 @@ impl<C: Connection> Leases<C> {
                 POLL
             } else {
                 waiter.forget_releases();
-                let answer = waiter.stay(asking.attempt(Some(waiter.turn()))).await;
+                let answer = waiter.stay(asking.attempt(Some(&waiter))).await;
                 if let (Err(_) | Ok(Attempt::Taken { .. }), None, Some(notifications)) =
                     (&answer, waiter.listener(), &self.notifications)
                 {
                     waiter.listen(notifications.listen(calls::channel(&tag)));
                 }
                 match answer {
-                    Ok(Attempt::Held(lease)) => {
-                        waiter.holds();
-                        return Ok(lease);
-                    }
+                    Ok(Attempt::Held(lease)) => return Ok(lease),
                     Ok(Attempt::Taken { left, token }) => {
                         waiter.saw(token);
                         backoff = Duration::from_millis(50);
@@ -287,7 +286,7 @@ impl<C: Connection> Leases<C> {
             tokio::select! {
                 () = heard => {}
                 () = waiter.released() => {}
-                slept = self.wheel.try_sleep(pause) => slept?,
+                slept = LocalEntry::until(&self.wheel, Instant::now() + pause) => slept?,
             }
             // Another may be first if this future was not polled for a while.
             waiter.first().await;

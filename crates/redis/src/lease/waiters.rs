@@ -2,7 +2,9 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt,
     future::{Future, poll_fn},
+    mem,
     pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -21,6 +23,11 @@ use crate::{local::LocalSleep, nonce::Nonce, notifications::Listener};
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// After how long without such a sign the first in a queue loses its place: its future was kept and is not polled any more.
 const STALE: Duration = Duration::from_secs(3);
+/// The same for one that is called because the one before it was passed over, until one comes: the tasks of a runtime stop together.
+const CALLED: Duration = Duration::from_millis(100);
+/// How many of those behind look at the same time whether the first is still polled. The rest look later, or a long queue would do nothing
+/// else.
+const LOOKERS: u32 = 32;
 
 /// The queues of waiting tasks, by the key of the lease.
 #[derive(Debug)]
@@ -36,8 +43,9 @@ struct Queue {
     /// The first one asks Redis.
     places: VecDeque<Place>,
     numbers: u64,
-    /// When the first was polled last.
+    /// When the first was polled last or called, and after how long it is passed over.
     alive_at: Instant,
+    patience: Duration,
     /// Whether the last task that was first holds the lease, unless it has lost it since.
     is_held: bool,
     /// Whether this process has released the lease since the first asked last.
@@ -55,6 +63,55 @@ struct Place {
     number: u64,
     /// Wakes the task when it has become the first, or as the first when the lease is released.
     waker: Option<Waker>,
+    /// Whether it has been passed over and has not been polled since. These are the last.
+    is_absent: bool,
+    request: Request,
+}
+
+/// What has become of a task's request for the lease.
+#[derive(Debug)]
+enum Request {
+    /// It has been answered, or there is none.
+    Over,
+    /// It may have been granted.
+    UnderWay(Undo),
+    /// The same, but whoever has passed the task over has released the lease.
+    Undone,
+}
+
+/// Releases a lease that may have been granted to a task that is not polled any more.
+pub(super) struct Undo(Box<dyn FnOnce() + Send>);
+
+impl Undo {
+    pub(super) fn new(release: impl FnOnce() + Send + 'static) -> Undo {
+        Undo(Box::new(release))
+    }
+}
+
+impl fmt::Debug for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Undo").finish_non_exhaustive()
+    }
+}
+
+/// The error of a task that was passed over while it asked for the lease.
+#[derive(Debug)]
+pub(super) struct PassedOver;
+
+/// What to do about tasks, without the lock, that were called or passed over.
+#[derive(Default)]
+struct Calling {
+    waker: Option<Waker>,
+    undo: Option<Undo>,
+}
+
+impl Calling {
+    fn act(self) {
+        wake(self.waker);
+        if let Some(Undo(release)) = self.undo {
+            release();
+        }
+    }
 }
 
 /// A task's place in a queue.
@@ -86,7 +143,7 @@ impl Waiters {
         let queue = queues.entry(key.clone()).or_insert_with(Queue::new);
         let number = queue.numbers;
         queue.numbers += 1;
-        queue.places.push_back(Place { number, waker: None });
+        queue.add(number);
         drop(queues);
         Waiter {
             waiters: self,
@@ -128,6 +185,7 @@ impl Queue {
             places: VecDeque::new(),
             numbers: 0,
             alive_at: now,
+            patience: STALE,
             is_held: false,
             is_released: false,
             since: now,
@@ -140,10 +198,54 @@ impl Queue {
         self.places.front().is_some_and(|first| first.number == number)
     }
 
+    /// Adds a place behind all that are polled.
+    fn add(&mut self, number: u64) {
+        let last = self.places.iter().rposition(|place| !place.is_absent);
+        let place = Place {
+            number,
+            waker: None,
+            is_absent: false,
+            request: Request::Over,
+        };
+        self.places.insert(last.map_or(0, |last| last + 1), place);
+    }
+
+    fn place(&mut self, number: u64) -> Option<&mut Place> {
+        self.places.iter_mut().find(|place| place.number == number)
+    }
+
     fn set_waker(&mut self, number: u64, waker: &Waker) {
-        if let Some(place) = self.places.iter_mut().find(|place| place.number == number) {
+        if let Some(place) = self.place(number) {
             place.waker = Some(waker.clone());
         }
+    }
+
+    /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what follows where it has passed over
+    /// the first, which is not polled.
+    fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, Calling) {
+        let is_first = self.is_first(number);
+        let calling = if !is_first && self.alive_at + self.patience <= now {
+            self.pass_over_first(now)
+        } else {
+            Calling::default()
+        };
+        let place = self.places.iter().position(|place| place.number == number);
+        let place = place.unwrap_or_default();
+        if let Some(own) = self.places.get_mut(place) {
+            own.is_absent = false;
+            own.waker = Some(waker.clone());
+        }
+        if place == 0 {
+            self.alive_at = now;
+            self.patience = STALE;
+            return (None, calling);
+        }
+        let look_at = self.alive_at + self.patience;
+        if self.patience < STALE {
+            return (Some(look_at), calling);
+        }
+        let others = u32::try_from(place).unwrap_or(u32::MAX) / LOOKERS;
+        (Some(look_at + STALE * others), calling)
     }
 
     /// Returns the waker of the first, which begins its time.
@@ -153,11 +255,31 @@ impl Queue {
     }
 
     /// Moves the first to the end.
-    fn pass_over_first(&mut self, now: Instant) -> Option<Waker> {
-        if let Some(first) = self.places.pop_front() {
+    fn pass_over_first(&mut self, now: Instant) -> Calling {
+        let mut undo = None;
+        if let Some(mut first) = self.places.pop_front() {
+            first.is_absent = true;
+            undo = first.take_undo();
             self.places.push_back(first);
         }
-        self.call_first(now)
+        self.patience = CALLED;
+        Calling {
+            waker: self.call_first(now),
+            undo,
+        }
+    }
+}
+
+impl Place {
+    fn take_undo(&mut self) -> Option<Undo> {
+        match mem::replace(&mut self.request, Request::Undone) {
+            Request::UnderWay(undo) => Some(undo),
+            Request::Undone => None,
+            Request::Over => {
+                self.request = Request::Over;
+                None
+            }
+        }
     }
 }
 
@@ -176,36 +298,24 @@ impl Waiter<'_> {
 
     /// Waits until this waiter is first in its queue. It stays first while it is polled, by [`stay`](Waiter::stay), until it is dropped.
     pub(super) async fn first(&self) {
-        let mut look = LocalSleep::until(Instant::now());
-        let mut is_new = true;
+        let mut look: Option<(Instant, LocalSleep)> = None;
         poll_fn(|cx| {
             loop {
                 let now = Instant::now();
-                let (place, waker) = self.with(|queue| {
-                    if queue.is_first(self.number) {
-                        queue.alive_at = now;
-                        return (0, None);
-                    }
-                    let mut waker = None;
-                    if queue.alive_at + STALE <= now {
-                        waker = queue.pass_over_first(now);
-                    }
-                    queue.set_waker(self.number, cx.waker());
-                    let place = queue.places.iter().position(|place| place.number == self.number);
-                    (place.unwrap_or_default(), waker)
-                });
-                wake(waker);
-                if place == 0 {
+                let (look_at, calling) = self.with(|queue| queue.polled(self.number, cx.waker(), now));
+                calling.act();
+                let Some(look_at) = look_at else {
                     return Poll::Ready(());
-                }
-                // Those farther back look less often, or a long queue would do nothing else.
-                if std::mem::take(&mut is_new) {
-                    look = LocalSleep::until(now + STALE * u32::try_from(place).unwrap_or(u32::MAX));
-                }
-                if Pin::new(&mut look).poll(cx).is_pending() {
+                };
+                // One that ends sooner does, because this waiter looks again then.
+                let (_, timer) = match &mut look {
+                    Some(timer) if timer.0 <= look_at => timer,
+                    other => other.insert((look_at, LocalSleep::until(look_at))),
+                };
+                if Pin::new(timer).poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                look = LocalSleep::until(now + STALE);
+                look = None;
             }
         })
         .await;
@@ -243,13 +353,47 @@ impl Waiter<'_> {
         }
     }
 
-    /// Records that this waiter has acquired the lease.
-    pub(super) fn holds(&self) {
-        self.with(|queue| {
-            queue.is_held = true;
-            queue.since = Instant::now();
-            queue.seen = None;
+    /// Records that this waiter asks for the lease, which whoever passes it over may undo.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, once, if an earlier request of it was undone.
+    pub(super) fn asks(&self, undo: Undo) -> Result<(), PassedOver> {
+        // Dropped with the lock released.
+        let before = self.with(|queue| {
+            let place = queue.place(self.number)?;
+            let request = match place.request {
+                Request::Undone => Request::Over,
+                Request::Over | Request::UnderWay(_) => Request::UnderWay(undo),
+            };
+            Some(mem::replace(&mut place.request, request))
         });
+        match before {
+            Some(Request::Undone) => Err(PassedOver),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that this waiter has acquired the lease, which nobody undoes from now on.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if that has been undone.
+    pub(super) fn holds(&self) -> Result<(), PassedOver> {
+        let before = self.with(|queue| {
+            let place = queue.place(self.number)?;
+            let before = mem::replace(&mut place.request, Request::Over);
+            if matches!(before, Request::UnderWay(_)) {
+                queue.is_held = true;
+                queue.since = Instant::now();
+                queue.seen = None;
+            }
+            Some(before)
+        });
+        match before {
+            Some(Request::UnderWay(_)) => Ok(()),
+            _ => Err(PassedOver),
+        }
     }
 
     /// Whether the waiter before acquired the lease and has not released it.
@@ -262,7 +406,7 @@ impl Waiter<'_> {
     pub(super) async fn released(&self) {
         poll_fn(|cx: &mut Context<'_>| {
             self.with(|queue| {
-                if !queue.is_first(self.number) || std::mem::take(&mut queue.is_released) {
+                if !queue.is_first(self.number) || mem::take(&mut queue.is_released) {
                     return Poll::Ready(());
                 }
                 queue.set_waker(self.number, cx.waker());
@@ -284,7 +428,12 @@ impl Waiter<'_> {
 
     /// Records whom this waiter has found as the holder.
     pub(super) fn saw(&self, token: Option<u64>) {
-        self.with(|queue| queue.seen = token.or(queue.seen));
+        let answered = self.with(|queue| {
+            queue.seen = token.or(queue.seen);
+            let place = queue.place(self.number)?;
+            Some(mem::replace(&mut place.request, Request::Over))
+        });
+        drop(answered);
     }
 
     pub(super) fn listener(&self) -> Option<Arc<Listener>> {
@@ -306,11 +455,10 @@ impl Drop for Waiter<'_> {
             return;
         };
         let mut waker = None;
-        if queue.is_first(self.number) {
-            queue.places.pop_front();
+        let place = queue.places.iter().position(|place| place.number == self.number);
+        let left = place.and_then(|place| queue.places.remove(place));
+        if place == Some(0) {
             waker = queue.call_first(Instant::now());
-        } else {
-            queue.places.retain(|place| place.number != self.number);
         }
         let mut gone = None;
         if queue.places.is_empty() {
@@ -321,8 +469,8 @@ impl Drop for Waiter<'_> {
             }
         }
         drop(queues);
-        // Dropped with the lock released, because it may hold the last listener.
-        drop(gone);
+        // Dropped with the lock released, because they may hold the last listener, and a connection.
+        drop((gone, left));
         wake(waker);
     }
 }
@@ -370,7 +518,7 @@ mod tests {
         let polled = waiters.waiter("a".into());
         let began = Instant::now();
         polled.first().await;
-        assert!(began.elapsed() <= STALE * 6, "{:?}", began.elapsed());
+        assert!(began.elapsed() <= STALE * 2, "{:?}", began.elapsed());
         // It is polled, and stays first.
         let later = waiters.waiter("a".into());
         let mut later = task::spawn(later.first());
@@ -379,6 +527,59 @@ mod tests {
     }
 
     /// As when the thread was not run for a while.
+    #[tokio::test(start_paused = true)]
+    async fn many_who_are_not_polled_are_passed_over_once() {
+        let waiters = Waiters::default();
+        let mut kept: Vec<_> = (0..100).map(|_| waiters.waiter("a".into())).collect();
+        for waiter in &kept {
+            let _ = task::spawn(waiter.first()).poll();
+        }
+        let (polled, later) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
+        let began = Instant::now();
+        polled.first().await;
+        assert!(began.elapsed() <= STALE * 8, "{:?}", began.elapsed());
+        drop(polled);
+        assert_ready!(task::spawn(later.first()).poll());
+        drop(later);
+        let newest = waiters.waiter("a".into());
+        assert_ready!(task::spawn(newest.first()).poll());
+        // One that is polled again has its place before those who come later.
+        let again = kept.pop().unwrap();
+        assert_pending!(task::spawn(again.first()).poll());
+        let behind = waiters.waiter("a".into());
+        drop(newest);
+        let mut behind = task::spawn(behind.first());
+        assert_pending!(behind.poll());
+        again.first().await;
+        assert_pending!(behind.poll());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_that_is_passed_over_was_granted_is_undone() {
+        let waiters = Waiters::default();
+        let undone = Arc::new(AtomicBool::new(false));
+        let undo = || {
+            let undone = undone.clone();
+            Undo::new(move || undone.store(true, Ordering::Relaxed))
+        };
+        let [kept, holder] = [(); 2].map(|()| waiters.waiter("a".into()));
+        assert_ready!(task::spawn(kept.first()).poll());
+        kept.asks(undo()).unwrap();
+        holder.first().await;
+        assert!(undone.swap(false, Ordering::Relaxed));
+        holder.asks(undo()).unwrap();
+        // It is told when it asks again, or when its answer comes.
+        assert!(kept.asks(undo()).is_err());
+        kept.asks(undo()).unwrap();
+        assert!(kept.holds().is_ok());
+        // One that has the lease keeps it, whether or not it is polled.
+        holder.holds().unwrap();
+        let later = waiters.waiter("a".into());
+        later.first().await;
+        assert!(!undone.load(Ordering::Relaxed));
+        assert!(holder.holds().is_err());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_whose_future_takes_long_stays() {
         let waiters = Waiters::default();
@@ -401,7 +602,8 @@ mod tests {
         let waiters = Waiters::default();
         let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
         assert!(!second.is_held_here());
-        first.holds();
+        first.asks(Undo::new(|| ())).unwrap();
+        first.holds().unwrap();
         drop(first);
         assert!(second.is_held_here());
         waiters.released("a");

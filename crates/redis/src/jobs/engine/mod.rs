@@ -3,6 +3,7 @@
 
 use std::{
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -34,6 +35,8 @@ use sweep::Sweep;
 
 /// How long a consumer may work on a job and not ask for another, before what was claimed for it is returned to the queue.
 const UNASKED: Duration = Duration::from_millis(50);
+/// The same for what is held on the wheel for a consumer that is not known to start another job soon. It comes due for others meanwhile.
+const UNASKED_AHEAD: Duration = Duration::from_millis(5);
 /// How far ahead jobs are claimed for a consumer that has shown how fast it starts them, in addition to two round trips.
 const SOON: Duration = Duration::from_millis(20);
 /// The longest round trip that is counted, because a large payload takes longer.
@@ -138,7 +141,7 @@ impl Engine {
         loop {
             let opened = async {
                 inbox.settings.check(&inbox.queue.wheel)?;
-                inbox.queue.open().await
+                inbox.queue.open().await.map(drop)
             };
             // This waits for the answer in any case. A wheel that is shut down meanwhile is noticed below.
             match opened.await {
@@ -254,10 +257,41 @@ impl Engine {
         if status.ready > 0 || status.out > 0 {
             next = next.min(now + GIVE_BACK_AFTER);
         }
-        if status.ready > 0 || (!self.on_wheel.is_empty() && !status.asked) {
-            next = next.min(now + UNASKED);
+        let busy_from = |long| status.fetched_at.map(|at| at + long).filter(|at| *at > now);
+        if status.ready > 0 {
+            next = next.min(busy_from(UNASKED).unwrap_or(now + UNASKED));
+        }
+        if !self.on_wheel.is_empty() && !status.asked {
+            next = next.min(busy_from(patience_ahead(status)).unwrap_or(now + UNASKED));
         }
         next
+    }
+}
+
+impl Drop for Engine {
+    /// Returns what `end` has not returned, because the runtime has ended before.
+    fn drop(&mut self) {
+        let on_wheel = mem::take(&mut self.on_wheel);
+        let mut claims: Vec<Claim> = on_wheel
+            .into_iter()
+            .filter_map(|on_wheel| on_wheel.claim)
+            .collect();
+        let fetching = mem::take(&mut self.fetching);
+        claims.extend(
+            fetching
+                .into_iter()
+                .filter_map(|fetching| Some(fetching.claim?.1)),
+        );
+        self.inbox.give_back_elsewhere("release", claims);
+    }
+}
+
+/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for it is returned.
+fn patience_ahead(status: &Status) -> Duration {
+    if status.starts_soon == 0 {
+        UNASKED_AHEAD
+    } else {
+        UNASKED
     }
 }
 

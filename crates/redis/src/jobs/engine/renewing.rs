@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy};
+use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy, patience_ahead};
 use crate::{
     error::Error,
     jobs::{
@@ -65,18 +65,17 @@ impl Engine {
         held
     }
 
-    /// Returns the jobs that the consumer has not fetched in time to the queue.
+    /// Returns the jobs that the consumer has not asked for or fetched in time to the queue.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
-        let unasked = is_busy(status, now, UNASKED) && (status.has_due || !self.on_wheel.is_empty());
-        let unfetched = status
-            .started_since
-            .is_some_and(|since| since + GIVE_BACK_AFTER <= now);
-        if unasked {
+        let unasked = is_busy(status, now, UNASKED);
+        let longest = if unasked { UNASKED } else { GIVE_BACK_AFTER };
+        let unfetched = status.started_since.is_some_and(|since| since + longest <= now);
+        if is_busy(status, now, patience_ahead(status)) {
             let on_wheel = mem::take(&mut self.on_wheel);
             let claims = on_wheel.into_iter().filter_map(|on_wheel| on_wheel.claim);
             self.give_back("release", claims.collect());
         }
-        if unasked || unfetched {
+        if (unasked && status.has_due) || unfetched {
             self.give_back_older(unasked.then_some(now), unfetched.then_some(now));
         }
     }
@@ -102,22 +101,10 @@ impl Engine {
     }
 
     pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
-        let deadline = Instant::now() + PATIENCE;
-        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
-            self.inbox.let_go(&lease);
-            let arguments = operation(how, &lease.id, &lease.token, 0, 0);
-            let (queue, partition) = (self.inbox.queue.clone(), lease.partition);
-            let returned = move |answer: Result<Answer, Error>| {
-                // A job that cannot be returned is delivered again when its lease has expired.
-                if answer.is_ok_and(|answer| answer.yes) {
-                    queue.expect_job(partition, Duration::ZERO);
-                }
-            };
-            (partition, Operation::new(arguments, deadline, returned))
-        });
-        self.inbox
-            .queue
-            .update_all(&self.inbox.runtime, given_back.collect());
+        for claim in &claims {
+            self.inbox.let_go(&claim.lease);
+        }
+        self.inbox.queue.give_back(&self.inbox.runtime, how, claims);
     }
 }
 

@@ -103,6 +103,7 @@ impl Engine {
                 .places(wanted)
                 .checked_sub(wanted.div_ceil(2))
                 .filter(|_| has_more),
+            fetched: status.starts_soon == 0 && (status.has_due || !self.on_wheel.is_empty()),
             starving: has_more || free().any(|sweep| sweep.is_unlisted()),
         }
     }

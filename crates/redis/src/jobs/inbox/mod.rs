@@ -84,8 +84,9 @@ impl Inbox {
                 .settings
                 .time_limit
                 .is_some_and(|limit| state.limit(&claim.lease, limit));
+            let notify = is_first || mem::take(&mut state.engine_waits_for.fetched);
             drop(state);
-            if is_first {
+            if notify {
                 self.engine.notify_one();
             }
             let stats = &self.queue.workers.stats;
@@ -101,8 +102,10 @@ impl Inbox {
         // Dropped with the lock released.
         let old = state.waker.replace(waker);
         state.asked = true;
-        let on_their_way = state.starting + state.started.len();
-        state.demand.asked(on_their_way);
+        state.demand.asked();
+        if state.starting == 0 && !state.due.is_empty() {
+            state.demand.starved();
+        }
         let starts = self.start(&mut state);
         let notify = state.take_engine_notification();
         drop(state);
@@ -176,6 +179,11 @@ impl Inbox {
     /// Returns the status, with how many jobs the consumer starts within `soon`.
     pub(super) fn status(&self, soon: Duration) -> Status {
         self.lock().status(soon)
+    }
+
+    /// Whether the stream has ended, with its runtime or its wheel.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().ended
     }
 
     /// Whether the stream was dropped.
@@ -288,6 +296,17 @@ impl Inbox {
         (claims, starts)
     }
 
+    /// Returns claims to the queue when the runtime of the engine has ended, by the runtime of another worker. Without another one, they wait
+    /// until their leases have expired.
+    pub(super) fn give_back_elsewhere(&self, how: &str, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        if let Some(runtime) = self.queue.workers.another_runtime(self) {
+            self.queue.give_back(&runtime, how, claims);
+        }
+    }
+
     /// Ends the stream and all leases, because the wheel was shut down.
     pub(super) fn end(&self) {
         let mut state = self.lock();
@@ -333,7 +352,11 @@ impl Drop for EngineGuard {
         let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));
         let held = state.held.drain();
         wake(state);
-        drop((due, started, held));
+        drop(held);
+        let due = due.into_values().map(|due| due.claim).collect();
+        self.inbox.give_back_elsewhere("release", due);
+        let started = started.into_iter().map(|started| started.claim).collect();
+        self.inbox.give_back_elsewhere("unstart", started);
     }
 }
 

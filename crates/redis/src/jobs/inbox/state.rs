@@ -59,6 +59,8 @@ pub(super) struct Ready {
 pub(in crate::jobs) struct NotifyEngine {
     /// When the consumer asks.
     pub(in crate::jobs) asked: bool,
+    /// When the consumer fetches a job.
+    pub(in crate::jobs) fetched: bool,
     /// When at most this many jobs are ready.
     pub(in crate::jobs) low: Option<usize>,
     /// When the consumer asks and no job is ready.

@@ -443,8 +443,8 @@ impl Timer {
         let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
         self.when = when.0;
-        // `until` may be that of an entry in another shard. With an unknown task, no poll takes the timer for one that waits in this shard.
-        self.task = WakerId::UNKNOWN;
+        // What it had was in another shard, where the key is void.
+        (self.key, self.until) = (None, Moment::ZERO);
         if self.state != State::Ahead {
             self.state = State::New;
         }

@@ -424,12 +424,11 @@ impl Timer {
                 Poll::Pending
             }
             Started::HasCome => {
-                if shard.shared.has_no_handle() {
-                    shard.alarm.keeper.notify_one();
-                }
+                shard.notice_unused();
                 self.elapse()
             }
             Started::Refused(refusal) => {
+                shard.notice_unused();
                 self.state = State::New;
                 Poll::Ready(Err(refusal))
             }

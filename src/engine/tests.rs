@@ -12,7 +12,9 @@ use tokio::{
 };
 
 use super::{
+    engines,
     moment::{Moment, Nanos},
+    shared::WheelId,
     thread::{with, worker_index},
     timer::Timer,
 };
@@ -115,6 +117,30 @@ fn the_long_timers_of_a_task_reuse_one_entry_once_it_has_cancelled_one() {
         .await
     });
     assert_eq!(task.unwrap(), [false, true, true]);
+}
+
+/// As when a process is stopped for a minute between a reading of the clock and the lock, while the driver goes on first.
+#[test]
+fn a_long_timer_does_not_elapse_with_an_entry_that_would_have_been_due_early() {
+    let task = multi(1).block_on(async {
+        tokio::spawn(use_timer()).await.unwrap();
+        tokio::spawn(async {
+            use_timer_of(Duration::from_secs(3600)).await;
+            let here = Handle::current().id();
+            let engines = engines::of_wheel(WheelId::GLOBAL);
+            for shard in engines.iter().flat_map(|engine| &engine.shards) {
+                if shard.runtime() == Some(here) {
+                    let in_a_minute = Moment::now().after(Nanos::of(Duration::from_secs(60)));
+                    let tick = shard.clock.tick_at(in_a_minute);
+                    shard.visit(tick, shard.clock.start_of(tick), 1, &mut Vec::new());
+                }
+            }
+            let mut timer = Timer::counting(None, Duration::from_secs(3600));
+            poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await
+        })
+        .await
+    });
+    assert_eq!(task.unwrap(), Poll::Pending);
 }
 
 /// Otherwise every wait of a connection that is idle for most of its timeout would have its entry expire in between.

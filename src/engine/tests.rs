@@ -119,6 +119,27 @@ fn the_long_timers_of_a_task_reuse_one_entry_once_it_has_cancelled_one() {
     assert_eq!(task.unwrap(), [false, true, true]);
 }
 
+/// A timer that the wheel may refuse is in another shard, so that it has no use for the spare.
+#[test]
+fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
+    let task = multi(1).block_on(async {
+        tokio::spawn(use_timer()).await.unwrap();
+        tokio::spawn(async {
+            use_timer().await;
+            let before = with(|thread| thread.kept_until()).unwrap();
+            let mut timer = Timer::counting(None, Duration::from_secs(9));
+            timer.let_refuse();
+            let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
+            assert_eq!(polled, Poll::Pending);
+            (before, with(|thread| thread.kept_until()).unwrap())
+        })
+        .await
+    });
+    let (before, after) = task.unwrap();
+    assert!(before.is_some());
+    assert_eq!(after, before);
+}
+
 /// As when a process is stopped for a minute between a reading of the clock and the lock, while the driver goes on first.
 #[test]
 fn a_long_timer_does_not_elapse_with_an_entry_that_would_have_been_due_early() {

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{
     clock::{Clock, may_be_paused},
-    counts::Counts,
+    counts::{Counts, Tally},
     driver::{
         alarm::{Alarm, Next, Set},
         is_alternative,
@@ -121,8 +121,18 @@ pub(crate) struct WheelUsage {
 
 /// Adds up what the engines of a wheel hold, what those that have ended have counted, and what threads say.
 pub(crate) fn usage(shared: &Shared) -> WheelUsage {
+    loop {
+        let ended = shared.ended();
+        let usage = usage_beside(shared, ended);
+        // What a shard that ends meanwhile has counted is neither here nor there.
+        if shared.ended() == ended {
+            return usage;
+        }
+    }
+}
+
+fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
     let engines = of_wheel(shared.wheel);
-    let mut tally = shared.ended();
     let (mut entries, mut arena_bytes) = (0, 0);
     for shard in engines.iter().flat_map(|engine| &engine.shards) {
         let usage = shard.usage();

@@ -357,10 +357,15 @@ impl Shard {
         drop(guard);
         drop(arena);
         self.release(1);
+        self.notice_unused();
+        Some(waker)
+    }
+
+    /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
+    pub(crate) fn notice_unused(&self) {
         if self.shared.has_no_handle() {
             self.alarm.keeper.notify_one();
         }
-        Some(waker)
     }
 
     /// Makes the keeper put the next turn off, if the turn may have been meant for an entry that is gone and was due at `until`.

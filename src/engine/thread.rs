@@ -257,7 +257,11 @@ impl Thread {
                 last.set(last.take().or(former));
                 return bound;
             }
-            self.free_or_put_back(spare, wheel);
+            if spare.shard.is_of(wheel, may_be_refused) {
+                self.free(spare);
+            } else {
+                self.put_back(spare);
+            }
         }
         if !home.as_ref().is_some_and(serves) {
             let shard = last.take().filter(serves).unwrap_or_else(|| {
@@ -271,17 +275,13 @@ impl Thread {
         bound
     }
 
-    /// Puts back a spare of another wheel than the new timer's `wheel`, and frees one of the same wheel, which is in another shard: its task has come from
-    /// another thread, whose shard would keep the memory of a burst for it.
+    /// Frees a spare that is in another shard than the new timer of its wheel: its task has come from another thread, whose shard would keep the
+    /// memory of a burst for it.
     #[cold]
-    fn free_or_put_back(&self, spare: Spare, wheel: WheelId) {
-        if spare.shard.wheel == wheel {
-            self.note_if_unclaimed(&spare);
-            self.set_kept_until(Moment::ZERO);
-            drop(spare.free());
-        } else {
-            self.spare.set(Some(spare));
-        }
+    fn free(&self, spare: Spare) {
+        self.note_if_unclaimed(&spare);
+        self.set_kept_until(Moment::ZERO);
+        drop(spare.free());
     }
 
     /// Takes out the spare, if it is this task's.

@@ -376,7 +376,7 @@ impl Timer {
         mut now: Option<Moment>,
         wait: Option<Nanos>,
     ) -> Polled {
-        let (waker, task) = self.identified(waker);
+        let (clone, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
         let bound = if is_bound {
             Bound::default()
@@ -415,7 +415,7 @@ impl Timer {
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         let has_come = may_have_come && shard.alarm.has_come(when, now);
-        match shard.start(waker, (due, until), bound.spare, admission, has_come) {
+        match shard.start(clone, (due, until), bound.spare, admission, has_come) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
@@ -423,13 +423,17 @@ impl Timer {
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
+            Started::HasCome if until < when && !has_come => {
+                // The thread was stopped until after an early entry was due, so this one is not to be early.
+                thread::with(|thread| thread.note_waits(task));
+                self.start_with_slack(waker, when, None, wait)
+            }
             Started::HasCome => {
-                if shard.shared.has_no_handle() {
-                    shard.alarm.keeper.notify_one();
-                }
+                shard.notice_unused();
                 self.elapse()
             }
             Started::Refused(refusal) => {
+                shard.notice_unused();
                 self.state = State::New;
                 Poll::Ready(Err(refusal))
             }
@@ -443,8 +447,8 @@ impl Timer {
         let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
         self.when = when.0;
-        // `until` may be that of an entry in another shard. With an unknown task, no poll takes the timer for one that waits in this shard.
-        self.task = WakerId::UNKNOWN;
+        // What it had was in another shard, where the key is void.
+        (self.key, self.until) = (None, Moment::ZERO);
         if self.state != State::Ahead {
             self.state = State::New;
         }

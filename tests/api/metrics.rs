@@ -2,13 +2,13 @@
 
 use crate::support;
 
-use std::future::pending;
+use std::{future::pending, sync::Barrier, thread};
 
 use tickwheel::{Metrics, Wheel};
 use tokio::sync::oneshot;
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{SECOND, TICK, advance, ms, paused_runtime, register, settle, threaded_runtime};
+use support::{DAY, SECOND, TICK, advance, ms, paused_runtime, register, settle, threaded_runtime};
 
 /// Asserts the sum that holds at every quiet point, and returns what was summed.
 #[track_caller]
@@ -118,6 +118,33 @@ fn engines_are_the_runtimes_that_have_a_part_now_and_counters_those_of_all() {
         (4, 3, 1, 0),
         "and registers it anew where it goes on"
     );
+}
+
+/// Who exports the counters takes one that goes back for that of a process which has begun anew.
+#[test]
+fn no_counter_goes_back_as_shards_end() {
+    let runtime = threaded_runtime(1);
+    for _ in 0..200 {
+        let wheel = Wheel::builder().shards(64).build().unwrap();
+        let is_registered = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _entered = runtime.enter();
+                let mut sleep = wheel.try_sleep(DAY);
+                register(&mut sleep);
+                is_registered.wait();
+                loop {
+                    let metrics = wheel.metrics();
+                    assert_eq!(metrics.registered, 1);
+                    if metrics.pending == 0 {
+                        return;
+                    }
+                }
+            });
+            is_registered.wait();
+            let _ = wheel.shutdown();
+        });
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -262,6 +262,32 @@ async fn a_waker_that_panics_when_dropped_harms_its_own_future_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_when_dropped_harms_no_timer_of_the_runtime_that_its_sleep_has_come_to() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let mut sleep = wheel.sleep(SECOND * 600);
+    let waits_in_another = move || {
+        let runtime = threaded_runtime(1);
+        let _entered = runtime.enter();
+        register(&mut sleep);
+        sleep
+    };
+    let mut sleep = thread::spawn(waits_in_another).join().unwrap();
+    sleep.reset(Instant::now() - SECOND);
+    let neighbours = Neighbours::new(&wheel, TICK);
+    let waker = raw::waker();
+    raw::DROP_PANICS.set(true);
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker))
+    }));
+    raw::DROP_PANICS.set(false);
+    assert!(polled.is_err(), "the sleep is over, and its waker is not needed");
+    drop(sleep);
+    assert_eq!(wheel.pending(), 10);
+    advance(TICK).await;
+    neighbours.assert_done();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panicking_destructor_of_a_cancelled_task_is_its_cancellers() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let before = Neighbours::new(&wheel, TICK);

@@ -17,7 +17,7 @@ use tokio::{task, time::Instant};
 
 use crate::{
     play::{SECOND, assert_not_early, current, found, is_ready, ms, multi, poll_for_nobody, shared_wheels},
-    support::{counting_waker, register_for},
+    support::{alive_tasks, counting_waker, full_wheel, register_for},
 };
 
 #[test]
@@ -80,6 +80,15 @@ fn a_timeout_may_be_polled_after_it_is_ready() {
     });
 }
 
+async fn assert_no_task_is_left() {
+    let ended = async {
+        while alive_tasks() > 0 {
+            tokio::time::sleep(ms(1)).await;
+        }
+    };
+    found("the end of engines without handles", ended).await;
+}
+
 #[test]
 fn an_engine_ends_as_its_last_timer_is_moved_to_the_past() {
     for runtime in [multi(1), current()] {
@@ -94,14 +103,20 @@ fn an_engine_ends_as_its_last_timer_is_moved_to_the_past() {
                 sleep.await;
             });
         }
+        runtime.block_on(assert_no_task_is_left());
+    }
+}
+
+#[test]
+fn an_engine_ends_whose_only_timer_was_refused() {
+    let other = multi(1);
+    for runtime in [multi(1), current()] {
+        let (wheel, _occupant) = other.block_on(async { full_wheel() });
+        let mut sleep = wheel.try_sleep(SECOND * 600);
+        drop(wheel);
         runtime.block_on(async {
-            let metrics = runtime.metrics();
-            let ended = async {
-                while metrics.num_alive_tasks() > 0 {
-                    tokio::time::sleep(ms(1)).await;
-                }
-            };
-            found("the end of engines without handles", ended).await;
+            assert!(is_ready(&mut sleep).await, "it is refused");
+            assert_no_task_is_left().await;
         });
     }
 }

@@ -62,7 +62,6 @@ mod census;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 mod invariants;
 mod level;
-mod links;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
 mod spread;
@@ -219,6 +218,49 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> T {
         self.take(key.index())
+    }
+
+    /// Returns the finest level whose last tick is not before `due`. There is always one, because the top level takes every tick.
+    #[inline]
+    fn level_of(&self, due: Tick) -> usize {
+        let mut last_ticks = self.levels.iter().map(|level| level.last_tick);
+        last_ticks.position(|last| due <= last).unwrap_or(0)
+    }
+
+    /// Appends an entry that is in no list to the list of the tick at which it is due.
+    #[inline]
+    fn link(&mut self, index: u32, due: Tick) {
+        self.entries[index as usize].due = due;
+        if due <= self.now {
+            return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
+        }
+        let level = self.level_of(due);
+        self.levels[level].push_back(&mut self.entries, index, due);
+    }
+
+    /// Unlinks an entry from its list.
+    #[inline]
+    fn unlink(&mut self, index: u32) {
+        let Entry {
+            prev, next, place, ..
+        } = self.entries[index as usize];
+        if place == Place::OVERDUE {
+            return self.overdue.unlink(&mut self.entries, prev, next);
+        }
+        let ordinal = place.ordinal();
+        let (level, at) = (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1));
+        self.levels[level].unlink(&mut self.entries, at, prev, next);
+        if self.cursor == index {
+            // The bucket of a single level is walked from its head, and that of several from its tail.
+            self.cursor = if self.levels.len() == 1 { next } else { prev };
+        }
+    }
+
+    /// Unlinks an entry, frees its cell and returns its value.
+    #[inline]
+    fn take(&mut self, index: u32) -> T {
+        self.unlink(index);
+        self.entries.remove(index as usize).value
     }
 
     /// Ends every timer and returns its value, in no particular order.

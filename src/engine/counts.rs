@@ -1,24 +1,119 @@
 //! What has become of the timers of a wheel. At quiet points the numbers are exact, and no two workers share a counter.
 //!
-//! A shard counts under its lock. What a thread does without a lock it counts in a `SpareCounts` of its own, by plain stores: until when it keeps a
+//! A shard counts under its lock. What a thread does without a lock it counts in a [`SpareCounts`] of its own, by plain stores: until when it keeps a
 //! spare, and how many timers have taken one over. A reader adds them all up:
 //!
 //! - a take-over is a timer that was cancelled, and one that was registered;
 //! - a kept spare was cancelled. Beyond its shard's horizon it is an entry that is not pending; by it, it has expired without being a timer;
 //! - what is neither cancelled nor pending has expired, so nothing is counted as timers expire.
 
-/// What is counted under a lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) registered: u64,
-    pub(crate) cancelled: u64,
+use std::mem;
+
+use super::{
+    moment::Moment,
+    shard::Shard,
+    shared::Tally,
+    sync::{Arc, AtomicU64, LazyLock, Mutex, MutexGuard, Ordering::Relaxed, lock},
+};
+
+static ALL: LazyLock<Mutex<Vec<Arc<SpareCounts>>>> = LazyLock::new(Mutex::default);
+
+/// What one thread counts of its spares.
+pub(crate) struct SpareCounts {
+    /// The shard whose spares are counted.
+    shard: Mutex<Option<Arc<Shard>>>,
+    /// Until when a spare is kept, or [`Moment::ZERO`].
+    kept_until: AtomicU64,
+    /// How many spares have been taken over.
+    taken_over: AtomicU64,
 }
 
-impl Tally {
-    pub(crate) fn add(&mut self, other: Tally) {
-        self.registered += other.registered;
-        self.cancelled += other.cancelled;
+impl SpareCounts {
+    pub(crate) fn new() -> Arc<SpareCounts> {
+        let counts = Arc::new(SpareCounts {
+            shard: Mutex::new(None),
+            kept_until: AtomicU64::new(0),
+            taken_over: AtomicU64::new(0),
+        });
+        all().push(counts.clone());
+        counts
     }
+
+    /// Counts the spares of `shard` from now on. What was counted of the former one is added to its own counts.
+    #[cold]
+    pub(crate) fn move_to(&self, shard: Option<Arc<Shard>>) {
+        let mut counted = lock(&self.shard);
+        let taken_over = self.taken_over.load(Relaxed);
+        if let Some(former) = counted.as_ref().filter(|_| taken_over > 0) {
+            former.add(of_taken_over(taken_over));
+        }
+        self.taken_over.store(0, Relaxed);
+        self.kept_until.store(0, Relaxed);
+        let former = mem::replace(&mut *counted, shard);
+        drop(counted);
+        drop(former);
+    }
+
+    #[inline]
+    pub(crate) fn set_kept_until(&self, until: Moment) {
+        self.kept_until.store(until.0, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn count_take_over(&self) {
+        self.taken_over.store(self.taken_over.load(Relaxed) + 1, Relaxed);
+        self.kept_until.store(0, Relaxed);
+    }
+
+    /// Called as the thread ends.
+    pub(crate) fn retire(self: &Arc<SpareCounts>) {
+        self.move_to(None);
+        all().retain(|counts| !Arc::ptr_eq(counts, self));
+    }
+}
+
+fn all() -> MutexGuard<'static, Vec<Arc<SpareCounts>>> {
+    lock(LazyLock::force(&ALL))
+}
+
+fn of_taken_over(timers: u64) -> Tally {
+    Tally {
+        registered: timers,
+        cancelled: timers,
+    }
+}
+
+/// The sums of what all threads have counted of the shards of a wheel.
+#[derive(Default)]
+pub(crate) struct SpareSums {
+    pub(crate) tally: Tally,
+    /// The spares that are kept, each with its shard and until when.
+    pub(crate) kept: Vec<(Arc<Shard>, Moment)>,
+}
+
+/// Adds up what all threads have counted of the shards that `is_of_wheel` accepts.
+pub(crate) fn sums(is_of_wheel: impl Fn(&Shard) -> bool) -> SpareSums {
+    let mut sums = SpareSums::default();
+    for counts in all().iter() {
+        let shard = lock(&counts.shard);
+        let Some(shard) = shard.as_ref().filter(|shard| is_of_wheel(shard)) else {
+            continue;
+        };
+        sums.tally.add(of_taken_over(counts.taken_over.load(Relaxed)));
+        let until = Moment(counts.kept_until.load(Relaxed));
+        if until == Moment::ZERO {
+            continue;
+        }
+        let has_expired = shard.has_expired(until);
+        // An engine that has ended has counted what was there.
+        if has_expired || !shard.has_ended() {
+            sums.tally.cancelled += 1;
+        }
+        if !has_expired && !shard.has_ended() {
+            sums.kept.push((shard.clone(), until));
+        }
+    }
+    sums
 }
 
 /// How many timers there have been. `registered` is the sum of the others.

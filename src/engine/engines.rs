@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{
     clock::{Clock, may_be_paused},
-    counts::{Counts, Tally},
+    counts::{self, Counts},
     driver::{
         alarm::{Alarm, Next, Set},
         is_alternative,
@@ -30,8 +30,7 @@ use super::{
     events,
     moment::Moment,
     shard::Shard,
-    shared::{Shared, WheelId},
-    spare_counts,
+    shared::{Shared, Tally, WheelId},
     sync::{Arc, LazyLock, Mutex, MutexGuard, lock, planted},
     turn::{panics, turn, wake_all},
     waker_id::WakerId,
@@ -140,7 +139,7 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
         entries += usage.entries;
         arena_bytes += usage.arena_bytes;
     }
-    let spares = spare_counts::sums(|shard| shard.wheel == shared.wheel);
+    let spares = counts::sums(|shard| shard.wheel == shared.wheel);
     tally.add(spares.tally);
     WheelUsage {
         counts: Counts::new(tally, entries.saturating_sub(spares.kept.len())),
@@ -289,7 +288,7 @@ impl Engine {
         let entries: usize = self.shards.iter().map(|shard| shard.usage().entries).sum();
         let is_own = |shard: &Shard| self.shards.iter().any(|own| std::ptr::eq(&**own, shard));
         // The entry of a spare is no timer.
-        entries == 0 || entries == spare_counts::sums(is_own).kept.len()
+        entries == 0 || entries == counts::sums(is_own).kept.len()
     }
 
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them.

@@ -29,7 +29,6 @@ pub(crate) mod moment;
 pub(crate) mod number;
 pub(crate) mod shard;
 pub(crate) mod shared;
-pub(crate) mod spare_counts;
 #[cfg_attr(loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
 #[cfg(all(test, not(loom)))]

@@ -17,10 +17,9 @@ use tokio::runtime::Id;
 
 use super::{
     clock::Clock,
-    counts::Tally,
     driver::alarm::Alarm,
     moment::Moment,
-    shared::{Admission, Refusal, Shared, WheelId},
+    shared::{Admission, Refusal, Shared, Tally, WheelId},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, planted, try_lock},
     timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
 };

@@ -6,7 +6,6 @@ use tokio::runtime::{Handle, Id};
 
 use super::{
     clock::{self, Slack, may_be_paused_in},
-    counts::Tally,
     events,
     labels::Labels,
     lag::{LagHistogram, LagRecorder},
@@ -192,6 +191,20 @@ impl Shared {
     /// The name of the wheel, for events.
     pub(in crate::engine) fn name(&self) -> &str {
         self.settings.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// What a shard counts under its lock. `counts.rs` says how it is added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) registered: u64,
+    pub(crate) cancelled: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.registered += other.registered;
+        self.cancelled += other.cancelled;
     }
 }
 

@@ -26,12 +26,12 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
+    counts::SpareCounts,
     engines::{Engine, engine_for},
     moment::Moment,
     number,
     shard::{Home, Shard, SpareEntry, shared_of},
     shared::WheelId,
-    spare_counts::SpareCounts,
     sync::{Arc, thread_local},
     timing_wheel::Key,
     waker_id::WakerId,

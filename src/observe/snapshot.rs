@@ -3,9 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    engine::{
-        engines, labels::LabelStats, lag::LagHistogram, shard::Shard, spare_counts, timing_wheel::Tick,
-    },
+    engine::{counts, engines, labels::LabelStats, lag::LagHistogram, shard::Shard, timing_wheel::Tick},
     wheel::Wheel,
 };
 
@@ -119,7 +117,7 @@ impl Wheel {
             ..Snapshot::default()
         };
         // Spares are entries that are not pending.
-        let spares = spare_counts::sums(|shard| shard.wheel == shared.wheel).kept;
+        let spares = counts::sums(|shard| shard.wheel == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
             // Timers that may be refused have shards of their own.
             for pair in parts.shards.chunks(2) {

@@ -32,8 +32,8 @@ const LEAST_PART: u64 = 8;
 pub(crate) struct Timer {
     /// The shard to which the timer is bound. Until it is, any shard of its wheel stands for the wheel, and `None` for the global wheel.
     shard: Home,
-    /// The deadline as a [`Moment`] or, while the timer is [`State::Counting`], the delay in nanoseconds.
-    when: u64,
+    /// The deadline. While the timer is [`State::Counting`], its first poll counts as [`Moment::ZERO`].
+    deadline: Moment,
     /// When the entry is due. The timer has an entry while it is [`State::Waiting`] and `until` is after the horizon of its shard.
     until: Moment,
     /// The task that the waker in the entry wakes. Unknown where each poll has to take the lock.
@@ -73,10 +73,10 @@ enum State {
 pub(crate) type Polled = Poll<Result<(), Refusal>>;
 
 impl Timer {
-    fn new(home: Home, when: u64, state: State) -> Timer {
+    fn new(home: Home, deadline: Moment, state: State) -> Timer {
         Timer {
             shard: home,
-            when,
+            deadline,
             until: Moment::ZERO,
             task: WakerId::UNKNOWN,
             key: None,
@@ -90,12 +90,12 @@ impl Timer {
     /// Creates a timer that is due `delay` after its first poll.
     #[inline]
     pub(crate) fn counting(home: Home, delay: Duration) -> Timer {
-        Timer::new(home, Nanos::of(delay).0, State::Counting)
+        Timer::new(home, Moment::ZERO.after(Nanos::of(delay)), State::Counting)
     }
 
     #[inline]
-    pub(crate) fn at(home: Home, when: Moment) -> Timer {
-        Timer::new(home, when.0, State::New)
+    pub(crate) fn at(home: Home, deadline: Moment) -> Timer {
+        Timer::new(home, deadline, State::New)
     }
 
     /// Creates a timer that is due `duration` after `now`. If that is zero, it is due at the first poll.
@@ -106,7 +106,7 @@ impl Timer {
         } else {
             State::Ahead
         };
-        Timer::new(home, now.after(Nanos::of(duration)).0, state)
+        Timer::new(home, now.after(Nanos::of(duration)), state)
     }
 
     /// Lets the wheel refuse the timer, which has not been polled.
@@ -140,10 +140,16 @@ impl Timer {
 
     pub(crate) fn deadline(&self) -> Moment {
         if self.state == State::Counting {
-            self.now().after(Nanos(self.when))
+            self.counted_from(self.now())
         } else {
-            Moment(self.when)
+            self.deadline
         }
+    }
+
+    /// Returns the deadline of a timer that is [`State::Counting`] and whose first poll is `now`.
+    #[inline]
+    fn counted_from(&self, now: Moment) -> Moment {
+        now.after(self.deadline.since(Moment::ZERO))
     }
 
     pub(crate) fn is_elapsed(&self) -> bool {
@@ -158,7 +164,7 @@ impl Timer {
     /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it. A timer whose engine has ended goes by another
     /// clock, unless a shutdown has ended it here.
     fn has_expired(&self) -> bool {
-        let (last, horizon) = (self.until.max(Moment(self.when)), self.horizon());
+        let (last, horizon) = (self.until.max(self.deadline), self.horizon());
         self.state == State::Waiting
             && last <= horizon
             && (horizon != Moment::NEVER || self.had_expired_at_shutdown(last))
@@ -176,23 +182,22 @@ impl Timer {
             .shard
             .as_ref()
             .filter(|shard| self.until <= shard.horizon() && !shard.has_ended());
-        shard.is_some_and(|shard| shard.alarm.has_come(Moment(self.when), None))
+        shard.is_some_and(|shard| shard.alarm.has_come(self.deadline, None))
     }
 
     /// Returns whether the deadline of a timer that does not wait has passed, on the clock from which it would count here.
     fn has_passed(&self) -> bool {
-        let when = Moment(self.when);
         let is_pinned = self.shard.as_ref().is_some_and(|shard| shard.pinned().is_some());
         if may_be_paused() && !is_pinned {
-            has_come(when)
+            has_come(self.deadline)
         } else {
-            self.now() >= when
+            self.now() >= self.deadline
         }
     }
 
     /// Returns by how much the deadline of a timer that has elapsed was rounded up.
     pub(crate) fn rounding(&self) -> Nanos {
-        self.until.since(Moment(self.when))
+        self.until.since(self.deadline)
     }
 
     /// Returns whether the timer waits in an engine that has ended.
@@ -253,15 +258,14 @@ impl Timer {
                 return Poll::Pending;
             }
         }
-        self.start(waker, Moment(self.when), None)
+        self.start(waker, self.deadline, None)
     }
 
     /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows: the task that calls Tokio's `advance` is
     /// polled before the keeper, and its timers should not need a second poll for that.
     fn has_come_in_test(&self) -> bool {
         let shard = self.shard.as_ref();
-        shard
-            .is_some_and(|shard| shard.clock.may_be_paused() && shard.alarm.has_come(Moment(self.when), None))
+        shard.is_some_and(|shard| shard.clock.may_be_paused() && shard.alarm.has_come(self.deadline, None))
     }
 
     /// Has the entry wake this task, if it is still there.
@@ -291,12 +295,14 @@ impl Timer {
         if self.is_refused() {
             return Poll::Ready(Err(Refusal::Shutdown));
         }
-        let (mut when, mut now) = (Moment(self.when), None);
+        let (mut deadline, mut now) = (self.deadline, None);
         match self.state {
-            State::Counting if self.when == 0 && self.zero_is_at_once() => return self.elapse(),
+            State::Counting if self.deadline == Moment::ZERO && self.zero_is_at_once() => {
+                return self.elapse();
+            }
             State::Counting => {
                 let read = self.now_here();
-                when = read.after(Nanos(self.when));
+                deadline = self.counted_from(read);
                 now = Some(read);
             }
             State::Immediate if self.zero_is_at_once() => return self.elapse(),
@@ -304,11 +310,11 @@ impl Timer {
             _ => {}
         }
         if !self.may_be_refused
-            && thread::with(|thread| self.take_over(thread, waker, when, now)) == Some(true)
+            && thread::with(|thread| self.take_over(thread, waker, deadline, now)) == Some(true)
         {
             return Poll::Pending;
         }
-        self.start(waker, when, now)
+        self.start(waker, deadline, now)
     }
 
     /// Returns whether a zero duration has passed at the first poll. On a test's clock it waits for the end of the millisecond, because Tokio's
@@ -325,7 +331,7 @@ impl Timer {
 
     /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in time.
     #[inline]
-    fn take_over(&mut self, thread: &Thread, waker: &Waker, when: Moment, now: Option<Moment>) -> bool {
+    fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Option<Moment>) -> bool {
         let Some(spare) = thread.take_spare_of(waker) else {
             return false;
         };
@@ -335,14 +341,15 @@ impl Timer {
         let now = now.unwrap_or(horizon);
         // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
         let fits = (until > horizon || planted("unchecked_take_over"))
-            && spare.shard.clock.is_due_by(until, when)
-            && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
+            && spare.shard.clock.is_due_by(until, deadline)
+            && until.0.wrapping_sub(now.0)
+                >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
             && thread.is_at_home(&spare, &self.shard);
         if !fits {
             thread.put_back(spare);
             return false;
         }
-        (self.when, self.until, self.task) = (when.0, until, spare.task);
+        (self.deadline, self.until, self.task) = (deadline, until, spare.task);
         (self.key, self.state, self.leaves_spare) = (Some(spare.key), State::Waiting, true);
         thread.count_take_over();
         if let Some(shard) = self.shard.replace(spare.shard) {
@@ -364,15 +371,15 @@ impl Timer {
     /// # Panics
     ///
     /// Panics where there is no runtime with timers. The timer is then as it was.
-    fn start(&mut self, waker: &Waker, when: Moment, now: Option<Moment>) -> Polled {
-        self.start_with_slack(waker, when, now, None)
+    fn start(&mut self, waker: &Waker, deadline: Moment, now: Option<Moment>) -> Polled {
+        self.start_with_slack(waker, deadline, now, None)
     }
 
     /// Starts the timer as [`Timer::start`] does, with the slack of a timer whose duration is `wait`. `None` stands for the time that is left.
     fn start_with_slack(
         &mut self,
         waker: &Waker,
-        when: Moment,
+        deadline: Moment,
         mut now: Option<Moment>,
         wait: Option<Nanos>,
     ) -> Polled {
@@ -381,7 +388,7 @@ impl Timer {
         let bound = if is_bound {
             Bound::default()
         } else {
-            self.bind(when, task)
+            self.bind(deadline, task)
         };
         let Some(shard) = &self.shard else {
             unreachable!("it has been bound")
@@ -391,15 +398,15 @@ impl Timer {
         if self.state == State::New && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
-        let (delay, now) = delay(shard, when, now);
+        let (delay, now) = delay(shard, deadline, now);
         let is_long = delay >= LONGEST_SPARE;
         let may_become_spare = (bound.cancelled_last || !is_long) && shard.may_have_spares();
         let due = if may_become_spare && is_long {
             // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
             // the timer still waits then, it is started again for the rest.
-            clock.due(when.before(Nanos(delay.0 - EARLY.0)), 1)
+            clock.due(deadline.before(Nanos(delay.0 - EARLY.0)), 1)
         } else {
-            clock.due(when, clock.resolution(wait.unwrap_or(delay)))
+            clock.due(deadline, clock.resolution(wait.unwrap_or(delay)))
         };
         if is_long && !is_bound && !may_become_spare {
             thread::with(|thread| thread.note_long(task));
@@ -414,7 +421,7 @@ impl Timer {
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
-        let has_come = may_have_come && shard.alarm.has_come(when, now);
+        let has_come = may_have_come && shard.alarm.has_come(deadline, now);
         match shard.start(clone, (due, until), bound.spare, admission, has_come) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
@@ -423,10 +430,10 @@ impl Timer {
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
-            Started::HasCome if until < when && !has_come => {
+            Started::HasCome if until < deadline && !has_come => {
                 // The thread was stopped until after an early entry was due, so this one is not to be early.
                 thread::with(|thread| thread.note_waits(task));
-                self.start_with_slack(waker, when, None, wait)
+                self.start_with_slack(waker, deadline, None, wait)
             }
             Started::HasCome => {
                 shard.notice_unused();
@@ -437,16 +444,16 @@ impl Timer {
                 self.state = State::New;
                 Poll::Ready(Err(refusal))
             }
-            Started::Ended(waker) => self.start_with_slack(&waker, when, now, wait),
+            Started::Ended(waker) => self.start_with_slack(&waker, deadline, now, wait),
         }
     }
 
     /// Binds the timer to this thread's shard.
     #[inline]
-    fn bind(&mut self, when: Moment, task: WakerId) -> Bound {
+    fn bind(&mut self, deadline: Moment, task: WakerId) -> Bound {
         let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
-        self.when = when.0;
+        self.deadline = deadline;
         // What it had was in another shard, where the key is void.
         (self.key, self.until) = (None, Moment::ZERO);
         if self.state != State::Ahead {
@@ -459,25 +466,25 @@ impl Timer {
     /// deadline has passed.
     #[must_use]
     #[inline]
-    pub(crate) fn reset(&mut self, when: Moment) -> Option<Waker> {
-        self.move_to(when, State::Reset)
+    pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
+        self.move_to(deadline, State::Reset)
     }
 
     /// Moves the timer to a deadline that has not passed.
     #[must_use]
-    pub(crate) fn reset_ahead(&mut self, when: Moment) -> Option<Waker> {
-        self.move_to(when, State::Ahead)
+    pub(crate) fn reset_ahead(&mut self, deadline: Moment) -> Option<Waker> {
+        self.move_to(deadline, State::Ahead)
     }
 
     /// Moves the timer to a deadline that has passed, so that it elapses at the next poll, as a zero duration does.
     #[must_use]
-    pub(crate) fn reset_immediately(&mut self, when: Moment) -> Option<Waker> {
-        self.move_to(when, State::Immediate)
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) -> Option<Waker> {
+        self.move_to(deadline, State::Immediate)
     }
 
     #[inline]
-    fn move_to(&mut self, when: Moment, state: State) -> Option<Waker> {
-        let former = mem::replace(&mut self.when, when.0);
+    fn move_to(&mut self, deadline: Moment, state: State) -> Option<Waker> {
+        let former = mem::replace(&mut self.deadline, deadline);
         if self.state != State::Waiting {
             self.state = state;
             return None;
@@ -487,8 +494,8 @@ impl Timer {
         }
         // An entry that is due before the deadline stays, and the timer is started again when it expires. One that is due after it is brought forward.
         // With the same deadline as before, it is late only by its slack.
-        if when < self.until && when.0 != former {
-            self.bring_forward(when)
+        if deadline < self.until && deadline != former {
+            self.bring_forward(deadline)
         } else {
             None
         }
@@ -503,7 +510,7 @@ impl Timer {
         waker
     }
 
-    fn bring_forward(&mut self, when: Moment) -> Option<Waker> {
+    fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return None;
         };
@@ -513,11 +520,11 @@ impl Timer {
             // The task is woken in any case.
             return None;
         }
-        if shard.alarm.has_come(when, now) {
+        if shard.alarm.has_come(deadline, now) {
             return self.pass();
         }
-        let (delay, _) = delay(shard, when, now);
-        let due = clock.due(when, clock.resolution(delay));
+        let (delay, _) = delay(shard, deadline, now);
+        let due = clock.due(deadline, clock.resolution(delay));
         let until = clock.start_of(due);
         if until >= self.until {
             return None;
@@ -531,15 +538,15 @@ impl Timer {
 
     /// Starts a timer anew whose entry has expired, if the deadline is a later one, with the slack of a `wait`, where `waker` is called by the
     /// driver. Returns `false` if the timer is due or cannot be started here, so that its task has to poll.
-    pub(crate) fn start_anew(&mut self, when: Moment, wait: Nanos, waker: &Waker) -> bool {
+    pub(crate) fn start_anew(&mut self, deadline: Moment, wait: Nanos, waker: &Waker) -> bool {
         if self.state != State::Waiting || self.has_lost_engine() {
             return false;
         }
-        self.when = when.0;
+        self.deadline = deadline;
         if self.until > self.horizon() || self.has_expired() {
             return self.poll_further(waker) == Poll::Pending;
         }
-        self.start_with_slack(waker, when, None, Some(wait)) == Poll::Pending
+        self.start_with_slack(waker, deadline, None, Some(wait)) == Poll::Pending
     }
 
     /// Cancels the entry, and returns its waker.
@@ -603,17 +610,17 @@ impl Timer {
     }
 }
 
-/// Returns the time that is left until `when`, and `now`. If that is not known, this reads the clock, unless the timer has no slack and its entry may
+/// Returns the time that is left until `deadline`, and `now`. If that is not known, this reads the clock, unless the timer has no slack and its entry may
 /// become a spare in any case. The time that is returned then may be too long.
 #[inline]
-fn delay(shard: &Shard, when: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
+fn delay(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
     // The horizon is not after now, so this is no less than the time that is left.
-    let most = when.since(now.unwrap_or_else(|| shard.horizon()));
+    let most = deadline.since(now.unwrap_or_else(|| shard.horizon()));
     if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
         return (most, now);
     }
     let now = shard.alarm.now();
-    (when.since(now), Some(now))
+    (deadline.since(now), Some(now))
 }
 
 impl Drop for Timer {

@@ -253,7 +253,7 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Set::HasCome => continue,
+                Set::HasPassed => continue,
                 Set::Ended => self.end(),
                 Set::Waits if at > now => {}
                 // There may be no entries left, or none but those of spares.

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     clock::may_be_paused,
-    driver::tokio_timer::has_come,
+    driver::tokio_timer::has_passed,
     moment::{Moment, Nanos},
     shard::{Home, Shard, Started, shared_of},
     shared::{Admission, Refusal, Shared},
@@ -156,7 +156,9 @@ impl Timer {
         match self.state {
             State::Counting | State::Immediate | State::Ahead | State::New => false,
             State::Reset => self.has_passed(),
-            State::Waiting => self.has_expired() || self.is_overdue(),
+            State::Waiting if self.has_expired() => true,
+            // The entry was due before the deadline.
+            State::Waiting => self.until <= self.horizon() && !self.has_lost_engine() && self.has_passed(),
             State::Elapsed => true,
         }
     }
@@ -165,33 +167,21 @@ impl Timer {
     /// clock, unless a shutdown has ended it here.
     fn has_expired(&self) -> bool {
         let (last, horizon) = (self.until.max(self.deadline), self.horizon());
+        let had_expired = |shard: &Arc<Shard>| self.is_refused() && shard.has_expired(last);
         self.state == State::Waiting
             && last <= horizon
-            && (horizon != Moment::NEVER || self.had_expired_at_shutdown(last))
+            && (horizon != Moment::NEVER || self.shard.as_ref().is_some_and(had_expired))
     }
 
-    #[cold]
-    fn had_expired_at_shutdown(&self, last: Moment) -> bool {
-        let shard = self.shard.as_ref().filter(|_| self.is_refused());
-        shard.is_some_and(|shard| shard.has_expired(last))
-    }
-
-    /// Returns whether the entry has expired and the timer, which has been reset since and not been polled, is due again.
-    fn is_overdue(&self) -> bool {
-        let shard = self
-            .shard
-            .as_ref()
-            .filter(|shard| self.until <= shard.horizon() && !shard.has_ended());
-        shard.is_some_and(|shard| shard.alarm.has_come(self.deadline, None))
-    }
-
-    /// Returns whether the deadline of a timer that does not wait has passed, on the clock from which it would count here.
+    /// Returns whether the deadline has passed on the clock that [`Timer::now`] reads. If a test may pause that, Tokio's timer decides.
     fn has_passed(&self) -> bool {
-        let is_pinned = self.shard.as_ref().is_some_and(|shard| shard.pinned().is_some());
-        if may_be_paused() && !is_pinned {
-            has_come(self.deadline)
-        } else {
-            self.now() >= self.deadline
+        match &self.shard {
+            Some(shard) if self.state == State::Waiting && !shard.has_ended() => {
+                shard.alarm.has_passed(self.deadline, None)
+            }
+            Some(shard) if shard.pinned().is_some() => self.now_here() >= self.deadline,
+            _ if may_be_paused() => has_passed(self.deadline),
+            _ => self.now_here() >= self.deadline,
         }
     }
 
@@ -250,7 +240,8 @@ impl Timer {
             return Poll::Ready(Err(Refusal::Shutdown));
         }
         if self.until > self.horizon() {
-            if self.has_come_in_test() {
+            // The task that calls Tokio's `advance` is polled before the keeper, and its timers should not need a second poll for that.
+            if self.may_be_paused() && self.has_passed() {
                 self.expire();
                 return self.elapse();
             }
@@ -261,11 +252,11 @@ impl Timer {
         self.start(waker, self.deadline, None)
     }
 
-    /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows: the task that calls Tokio's `advance` is
-    /// polled before the keeper, and its timers should not need a second poll for that.
-    fn has_come_in_test(&self) -> bool {
-        let shard = self.shard.as_ref();
-        shard.is_some_and(|shard| shard.clock.may_be_paused() && shard.alarm.has_come(self.deadline, None))
+    /// Returns whether a test may pause the clock by which the timer waits.
+    fn may_be_paused(&self) -> bool {
+        self.shard
+            .as_ref()
+            .is_some_and(|shard| shard.clock.may_be_paused())
     }
 
     /// Has the entry wake this task, if it is still there.
@@ -421,8 +412,8 @@ impl Timer {
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
-        let has_come = may_have_come && shard.alarm.has_come(deadline, now);
-        match shard.start(clone, (due, until), bound.spare, admission, has_come) {
+        let has_passed = may_have_come && shard.alarm.has_passed(deadline, now);
+        match shard.start(clone, (due, until), bound.spare, admission, has_passed) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
@@ -430,12 +421,12 @@ impl Timer {
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
-            Started::HasCome if until < deadline && !has_come => {
+            Started::HasPassed if until < deadline && !has_passed => {
                 // The thread was stopped until after an early entry was due, so this one is not to be early.
                 thread::with(|thread| thread.note_waits(task));
                 self.start_with_slack(waker, deadline, None, wait)
             }
-            Started::HasCome => {
+            Started::HasPassed => {
                 shard.notice_unused();
                 self.elapse()
             }
@@ -520,7 +511,7 @@ impl Timer {
             // The task is woken in any case.
             return None;
         }
-        if shard.alarm.has_come(deadline, now) {
+        if shard.alarm.has_passed(deadline, now) {
             return self.pass();
         }
         let (delay, _) = delay(shard, deadline, now);

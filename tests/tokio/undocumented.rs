@@ -234,7 +234,7 @@ fn a_sleep_elapses_as_it_is_reset_to_a_millisecond_that_has_been_processed() {
         assert!(
             !sleep.is_elapsed(),
             "a sleep that is reset to an instant which has passed, but which Tokio has not processed, elapses at once: on a test's clock the driver \
-             takes that for the millisecond having come (tokio_timer.rs, 4, `has_come`), and timers would end before Tokio's"
+             takes that for the millisecond having come (tokio_timer.rs, 4, `has_passed`), and timers would end before Tokio's"
         );
     });
 }

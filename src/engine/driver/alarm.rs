@@ -91,7 +91,7 @@ pub(crate) enum Set {
     /// runtime and this one has the alternative timer.
     Waits,
     /// The moment has come, so the driver is to be taken again.
-    HasCome,
+    HasPassed,
     /// The engine is closing, and the runtime's timers have ended, so it is to be ended.
     Ended,
 }
@@ -144,10 +144,10 @@ impl Alarm {
     /// Returns whether a timer for `when` may complete. `now` is a reading of the clock, if there was one. On a clock that a test may pause, Tokio's timer
     /// decides.
     #[inline]
-    pub(crate) fn has_come(&self, when: Moment, now: Option<Moment>) -> bool {
+    pub(crate) fn has_passed(&self, when: Moment, now: Option<Moment>) -> bool {
         if self.clock.may_be_paused() {
             // The clock of the caller's runtime may be another one.
-            self.in_runtime(|| tokio_timer::has_come(when)).unwrap_or(false)
+            self.in_runtime(|| tokio_timer::has_passed(when)).unwrap_or(false)
         } else {
             when <= now.unwrap_or_else(|| self.clock.now())
         }
@@ -205,7 +205,7 @@ impl Alarm {
         seat.at = if planted("at_unread") { next } else { at };
         match self.set(seat, after) {
             // Only a runtime that shuts down fires a timer early.
-            Set::HasCome if at > now && at > self.now() => Set::Waits,
+            Set::HasPassed if at > now && at > self.now() => Set::Waits,
             set => set,
         }
     }
@@ -235,9 +235,9 @@ impl Alarm {
                 Set::Waits => return None,
                 // Whoever takes the driver finds that the engine is closing, and ends it.
                 Set::Ended => return Some(seat.waker.clone()),
-                Set::HasCome if planted("set_once") => return None,
-                Set::HasCome if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
-                Set::HasCome => {
+                Set::HasPassed if planted("set_once") => return None,
+                Set::HasPassed if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
+                Set::HasPassed => {
                     self.keeper.notify_one();
                     return None;
                 }
@@ -266,11 +266,11 @@ impl Alarm {
                 }
                 return false;
             }
-            let has_come = seat.timer.set(at, &seat.waker);
+            let has_passed = seat.timer.set(at, &seat.waker);
             if after != Moment::NEVER {
                 seat.ahead.set(after, Waker::noop());
             }
-            has_come
+            has_passed
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
             Err(_) if is_closing => Set::Ended,
@@ -279,7 +279,7 @@ impl Alarm {
                 Set::Waits
             }
             Ok(true) if is_closing && at > self.now() => Set::Ended,
-            Ok(true) if !planted("swallowed") => Set::HasCome,
+            Ok(true) if !planted("swallowed") => Set::HasPassed,
             Ok(_) => Set::Waits,
         }
     }

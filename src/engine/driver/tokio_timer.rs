@@ -12,7 +12,7 @@
 //! 3. *A timer that is set to an instant that has come calls its waker at once*, on the thread that sets it: `Handle::reregister` fires the entry,
 //!    releases its lock and calls the waker before it returns. That thread holds the alarm's lock here, hence [`is_setting`].
 //! 4. *A sleep elapses as it is reset to a millisecond that has been processed*, in `Handle::reregister` too, which tells where Tokio's
-//!    milliseconds begin ([`begin_of_millisecond`]) and whether one has come ([`has_come`]). If it did not, deadlines would be rounded up twice.
+//!    milliseconds begin ([`begin_of_millisecond`]) and whether one has passed ([`has_passed`]). If it did not, deadlines would be rounded up twice.
 //! 5. *A timer that is set from a waker makes the next `epoll_wait` return for nothing*, unless another one is set to an earlier instant:
 //!    `Handle::process_at_time` notes the earliest instant that is left before it calls the wakers, and `Handle::reregister` writes to the
 //!    runtime's eventfd if the new one is before that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
@@ -77,12 +77,12 @@ impl TokioTimer {
             self.at = at;
         }
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
-        let has_come = tick.poll(&mut Context::from_waker(waker)).is_ready();
-        if has_come {
+        let has_passed = tick.poll(&mut Context::from_waker(waker)).is_ready();
+        if has_passed {
             // The interval has moved on by itself.
             self.at = Moment::NEVER;
         }
-        has_come
+        has_passed
     }
 
     /// Takes the timer out of Tokio's, because a paused clock would move on to it. A timer that is reset to a `past` moment fires at once.
@@ -137,7 +137,7 @@ pub(crate) fn panic_as_ended() -> ! {
 
 /// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for `when` fires. Outside runtimes, and in one
 /// whose timers have ended, nobody knows.
-pub(crate) fn has_come(when: Moment) -> bool {
+pub(crate) fn has_passed(when: Moment) -> bool {
     if Handle::try_current().is_err() {
         return false;
     }
@@ -178,10 +178,10 @@ pub(crate) fn begin_of_millisecond(is_exact: bool) -> Option<Moment> {
 /// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it, unless `to_come` has come. It is found by
 /// steps back, each eight times as long as the one before, and by bisection. A runtime that has just begun takes one step.
 fn processed_last(mut sleep: Pin<&mut Sleep>, mut to_come: Instant, precision: Duration) -> Option<Instant> {
-    let (begin, mut has_come) = (to_come, |at| reset_and_look(sleep.as_mut(), at));
+    let (begin, mut has_passed) = (to_come, |at| reset_and_look(sleep.as_mut(), at));
     let mut come = (0..15).find_map(|step| {
         let at = begin.checked_sub(Duration::from_nanos(PRECISION.0 << (3 * step)))?;
-        if has_come(at) {
+        if has_passed(at) {
             return Some(at);
         }
         to_come = at;
@@ -189,11 +189,11 @@ fn processed_last(mut sleep: Pin<&mut Sleep>, mut to_come: Instant, precision: D
     })?;
     while to_come - come > precision {
         let between = come + (to_come - come) / 2;
-        if has_come(between) {
+        if has_passed(between) {
             come = between;
         } else {
             to_come = between;
         }
     }
-    (!has_come(to_come)).then_some(come)
+    (!has_passed(to_come)).then_some(come)
 }

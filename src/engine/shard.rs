@@ -213,7 +213,6 @@ impl Shard {
     }
 
     /// Starts a timer whose entry is due at tick `due`, which begins at `until`. A `spare` in this shard gives up its cell, or is reused.
-    /// `has_passed` says that the timer is to complete at once.
     #[inline]
     pub(crate) fn start(
         &self,
@@ -221,7 +220,6 @@ impl Shard {
         (due, until): (Tick, Moment),
         spare: Option<SpareEntry>,
         admission: Admission,
-        has_passed: bool,
     ) -> Started {
         let mut guard = self.lock_noticing();
         let state = &mut *guard;
@@ -238,7 +236,7 @@ impl Shard {
         let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
         state.tally.cancelled += u64::from(spare.is_some());
         let spare = spare.filter(|spare| spare.until > horizon || planted("void_spare"));
-        let outcome = if until <= horizon || has_passed {
+        let outcome = if until <= horizon {
             Err(Started::HasPassed)
         } else if self.may_refuse {
             self.shared.limit.admit(admission).map_err(Started::Refused)

@@ -411,9 +411,15 @@ impl Timer {
         };
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
-        let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
-        let has_passed = may_have_come && shard.alarm.has_passed(deadline, now);
-        match shard.start(clone, (due, until), bound.spare, admission, has_passed) {
+        let may_have_passed = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
+        if may_have_passed && shard.alarm.has_passed(deadline, now) {
+            if let Some(spare) = bound.spare {
+                shard.remove_spare(spare.key, spare.until);
+            }
+            shard.notice_unused();
+            return self.elapse();
+        }
+        match shard.start(clone, (due, until), bound.spare, admission) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
@@ -421,7 +427,7 @@ impl Timer {
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
-            Started::HasPassed if until < deadline && !has_passed => {
+            Started::HasPassed if until < deadline => {
                 // The thread was stopped until after an early entry was due, so this one is not to be early.
                 thread::with(|thread| thread.note_waits(task));
                 self.start_with_slack(waker, deadline, None, wait)

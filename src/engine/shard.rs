@@ -299,11 +299,11 @@ impl Shard {
         state.wheel.as_mut().filter(|_| !has_expired)
     }
 
-    /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
-    pub(crate) fn wakes(&self, key: &Key, until: Moment, waker: &Waker) -> Option<bool> {
+    /// Returns whether an entry is there and wakes the task of `waker`.
+    pub(crate) fn wakes(&self, key: &Key, until: Moment, waker: &Waker) -> bool {
         let mut state = lock(&self.state);
-        let wheel = self.wheel_of(&mut state, until)?;
-        Some(wheel.value(key).will_wake(waker))
+        let wheel = self.wheel_of(&mut state, until);
+        wheel.is_some_and(|wheel| wheel.value(key).will_wake(waker))
     }
 
     /// Has an entry wake another task. Returns `false` if it is not there any more.

@@ -245,7 +245,7 @@ impl Timer {
                 self.expire();
                 return self.elapse();
             }
-            if self.wakes_by_now(waker) {
+            if self.direct_entry_to(waker) {
                 return Poll::Pending;
             }
         }
@@ -259,24 +259,21 @@ impl Timer {
             .is_some_and(|shard| shard.clock.may_be_paused())
     }
 
-    /// Has the entry wake this task, if it is still there.
-    fn wakes_by_now(&mut self, waker: &Waker) -> bool {
+    /// Has the entry wake the task of `waker`. Returns `false` if it is not there any more.
+    fn direct_entry_to(&mut self, waker: &Waker) -> bool {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return false;
         };
-        let task = match shard.wakes(key, self.until, waker) {
-            None => return false,
-            Some(true) => WakerId::if_known(waker),
-            Some(false) => {
-                let (waker, task) = self.identified(waker);
-                if !shard.replace(key, self.until, waker) {
-                    return false;
-                }
-                // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
-                self.leaves_spare = false;
-                task
+        let mut task = WakerId::if_known(waker);
+        if !shard.wakes(key, self.until, waker) {
+            let (waker, other) = self.identified(waker);
+            if !shard.replace(key, self.until, waker) {
+                return false;
             }
-        };
+            // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
+            self.leaves_spare = false;
+            task = other;
+        }
         self.task = shard.clock.known(task);
         true
     }

@@ -242,7 +242,7 @@ impl Timer {
         if self.until > self.horizon() {
             // The task that calls Tokio's `advance` is polled before the keeper, and its timers should not need a second poll for that.
             if self.may_be_paused() && self.has_passed() {
-                self.expire();
+                drop(self.take_out(Shard::expire));
                 return self.elapse();
             }
             if self.direct_entry_to(waker) {
@@ -497,7 +497,7 @@ impl Timer {
 
     /// Ends the wait, because the deadline has passed. Returns the waker of the task that waits. A timer that a shutdown has refused stays so.
     fn pass(&mut self) -> Option<Waker> {
-        let waker = self.expire();
+        let waker = self.take_out(Shard::expire);
         if !self.is_refused() {
             self.state = State::Elapsed;
         }
@@ -546,11 +546,6 @@ impl Timer {
     /// Cancels the entry, and returns its waker.
     pub(crate) fn remove(&mut self) -> Option<Waker> {
         self.take_out(Shard::remove)
-    }
-
-    /// Removes the entry of a deadline that has passed, and returns its waker.
-    fn expire(&mut self) -> Option<Waker> {
-        self.take_out(Shard::expire)
     }
 
     fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Moment) -> Option<Waker>) -> Option<Waker> {

@@ -44,8 +44,7 @@ pub(crate) struct Timer {
     leaves_spare: bool,
     /// Whether the wheel may refuse the timer.
     may_be_refused: bool,
-    /// Whether the wheel has admitted the timer, so that its limit concerns it no more.
-    was_admitted: bool,
+    admission: Admission,
 }
 
 // A sleep in a box then fits into a chunk of 48 bytes of an allocator. There is no padding at the end either, because the compiler would copy it together
@@ -83,7 +82,7 @@ impl Timer {
             state,
             leaves_spare: false,
             may_be_refused: false,
-            was_admitted: false,
+            admission: Admission::First,
         }
     }
 
@@ -401,11 +400,6 @@ impl Timer {
         } else if is_bound && self.leaves_spare {
             thread::with(|thread| thread.note_waits(self.task));
         }
-        let admission = if self.was_admitted {
-            Admission::Again
-        } else {
-            Admission::First
-        };
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_passed = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
@@ -416,12 +410,12 @@ impl Timer {
             shard.notice_unused();
             return self.elapse();
         }
-        match shard.start(clone, (due, until), bound.spare, admission) {
+        match shard.start(clone, (due, until), bound.spare, self.admission) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
                 self.leaves_spare = may_become_spare && !is_bound && task.is_task();
-                self.was_admitted |= self.may_be_refused;
+                self.admission = Admission::Again;
                 Poll::Pending
             }
             Started::HasPassed if until < deadline => {

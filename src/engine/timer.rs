@@ -14,7 +14,7 @@ use super::{
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Bound, Spare, Thread},
-    timing_wheel::Key,
+    timing_wheel::{Key, Tick},
     waker_id::WakerId,
 };
 
@@ -371,8 +371,8 @@ impl Timer {
         wait: Option<Nanos>,
     ) -> Polled {
         let (clone, task) = self.identified(waker);
-        let is_bound = self.state == State::Waiting && !self.has_lost_engine();
-        let bound = if is_bound {
+        let is_restart = self.state == State::Waiting && !self.has_lost_engine();
+        let bound = if is_restart {
             Bound::default()
         } else {
             self.bind(deadline, task)
@@ -385,20 +385,12 @@ impl Timer {
         if self.state == State::New && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
-        let (delay, now) = delay(shard, deadline, now);
-        let is_long = delay >= LONGEST_SPARE;
-        let may_become_spare = (bound.cancelled_last || !is_long) && shard.may_have_spares();
-        let due = if may_become_spare && is_long {
-            // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
-            // the timer still waits then, it is started again for the rest.
-            clock.due(deadline.before(Nanos(delay.0 - EARLY.0)), 1)
-        } else {
-            clock.due(deadline, clock.resolution(wait.unwrap_or(delay)))
-        };
-        if is_long && !is_bound && !may_become_spare {
-            thread::with(|thread| thread.note_long(task));
-        } else if is_bound && self.leaves_spare {
+        let (left, now) = time_left(shard, deadline, now);
+        let (due, may_become_spare) = entry_for(shard, deadline, left, wait, &bound);
+        if is_restart && self.leaves_spare {
             thread::with(|thread| thread.note_waits(self.task));
+        } else if !is_restart && !may_become_spare && left >= LONGEST_SPARE {
+            thread::with(|thread| thread.note_long(task));
         }
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
@@ -414,7 +406,7 @@ impl Timer {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
-                self.leaves_spare = may_become_spare && !is_bound && task.is_task();
+                self.leaves_spare = may_become_spare && !is_restart && task.is_task();
                 self.admission = Admission::Again;
                 Poll::Pending
             }
@@ -511,8 +503,8 @@ impl Timer {
         if shard.alarm.has_passed(deadline, now) {
             return self.pass();
         }
-        let (delay, _) = delay(shard, deadline, now);
-        let due = clock.due(deadline, clock.resolution(delay));
+        let (left, _) = time_left(shard, deadline, now);
+        let due = clock.due(deadline, clock.resolution(left));
         let until = clock.start_of(due);
         if until >= self.until {
             return None;
@@ -596,7 +588,7 @@ impl Timer {
 /// Returns the time that is left until `deadline`, and `now`. If that is not known, this reads the clock, unless the timer has no slack and its entry may
 /// become a spare in any case. The time that is returned then may be too long.
 #[inline]
-fn delay(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
+fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
     // The horizon is not after now, so this is no less than the time that is left.
     let most = deadline.since(now.unwrap_or_else(|| shard.horizon()));
     if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
@@ -604,6 +596,27 @@ fn delay(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Option
     }
     let now = shard.alarm.now();
     (deadline.since(now), Some(now))
+}
+
+/// Returns when the entry of a timer is due, with the slack of a timer whose duration is `wait` or else `left`, and whether it may become a spare.
+#[inline]
+fn entry_for(
+    shard: &Shard,
+    deadline: Moment,
+    left: Nanos,
+    wait: Option<Nanos>,
+    bound: &Bound,
+) -> (Tick, bool) {
+    let clock = &shard.clock;
+    let is_long = left >= LONGEST_SPARE;
+    let may_become_spare = (bound.cancelled_last || !is_long) && shard.may_have_spares();
+    if may_become_spare && is_long {
+        // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
+        // the timer still waits then, it is started again for the rest.
+        return (clock.due(deadline.before(Nanos(left.0 - EARLY.0)), 1), true);
+    }
+    let resolution = clock.resolution(wait.unwrap_or(left));
+    (clock.due(deadline, resolution), may_become_spare)
 }
 
 impl Drop for Timer {

@@ -72,8 +72,8 @@ pub(crate) struct Bound {
 pub(crate) struct Thread {
     /// The runtime of this thread and its index as a worker there, which is not 0. It holds only while Tokio reports the same index.
     worker: Cell<Option<(Id, usize)>>,
-    /// Held by the probe that is under way for this thread.
-    probe: Cell<Weak<()>>,
+    /// Held by the task from which this thread is to learn that it is a worker.
+    learning: Cell<Weak<()>>,
     /// The shards that this thread used last, by wheel and by whether it may refuse their timers. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of
     /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
@@ -94,7 +94,7 @@ thread_local! {
     static THREAD: Thread = const {
         Thread {
             worker: Cell::new(None),
-            probe: Cell::new(Weak::new()),
+            learning: Cell::new(Weak::new()),
             shards: [const { Cell::new(None) }; SHARDS],
             spare: Cell::new(None),
             canceller: Cell::new(WakerId::UNKNOWN),
@@ -172,34 +172,35 @@ impl Thread {
     }
 
     /// Returns the runtime that the caller is in, if any. `index` is the index of the worker if this thread is one, and `task` the task being polled.
+    /// If this has to ask Tokio, it may spawn a task, so that it need not ask again.
     #[inline]
-    fn runtime(&self, index: Option<usize>, task: WakerId) -> Option<Id> {
+    fn find_runtime(&self, index: Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
             Some((runtime, known)) if index == Some(known) && task.is_task() => Some(runtime),
-            _ => self.ask(task, index),
+            _ => self.ask_tokio(task, index),
         }
     }
 
-    fn ask(&self, task: WakerId, index: Option<usize>) -> Option<Id> {
+    fn ask_tokio(&self, task: WakerId, index: Option<usize>) -> Option<Id> {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();
-        // What a probe learns serves only Tokio's tasks, and says nothing of worker 0.
+        // What a thread can learn serves only Tokio's tasks, and says nothing of worker 0.
         if index.is_some_and(|index| index > 0 && self.worker.get() != Some((id, index))) && task.is_task() {
-            self.probe(handle);
+            self.learn_worker(handle);
         }
         Some(id)
     }
 
-    /// Has a worker of the runtime, preferably this thread, learn that it is one. There is at most one probe under way for a thread.
+    /// Spawns a task from which a worker of the runtime, preferably this thread, learns that it is one. A thread has one such task at a time.
     #[cold]
-    fn probe(&self, handle: Handle) {
+    fn learn_worker(&self, handle: Handle) {
         let id = handle.id();
-        let former = self.probe.take();
+        let former = self.learning.take();
         if former.strong_count() > 0 || handle.runtime_flavor() != RuntimeFlavor::MultiThread {
-            return self.probe.set(former);
+            return self.learning.set(former);
         }
         let under_way = std::sync::Arc::new(());
-        self.probe.set(std::sync::Arc::downgrade(&under_way));
+        self.learning.set(std::sync::Arc::downgrade(&under_way));
         handle.spawn(async move {
             poll_fn(|cx| {
                 WakerId::learn_task(cx.waker());
@@ -217,7 +218,7 @@ impl Thread {
     #[inline]
     fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
         let index = worker_index();
-        let here = self.runtime(index, task);
+        let here = self.find_runtime(index, task);
         let runtime = pinned.or(here)?;
         let index = index.filter(|_| here == Some(runtime));
         Some((runtime, index.unwrap_or_else(number::get)))
@@ -299,7 +300,7 @@ impl Thread {
     #[inline]
     pub(crate) fn is_at_home(&self, spare: &Spare, home: &Home) -> bool {
         let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
-        wheel == spare.shard.wheel && spare.shard.runtime() == self.runtime(worker_index(), spare.task)
+        wheel == spare.shard.wheel && spare.shard.runtime() == self.find_runtime(worker_index(), spare.task)
     }
 
     pub(crate) fn put_back(&self, spare: Spare) {

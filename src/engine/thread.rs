@@ -10,6 +10,10 @@
 //! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own spare for ever. Once a spare has expired
 //!   unclaimed, the next [`WARY`] timers of its task are not kept.
 //!
+//! **Long timers.** The entry of a timer of 69 s or more (`LONGEST_SPARE`) cannot become a spare, unless it is due early and the timer is then started again for
+//! the rest. That is worth while for a task that cancels one such timer after the other, and not for tasks that wait. So the thread remembers the task
+//! that started a long timer last, and if the same task cancels it before another one starts one, its next entry is due early (`entry_for` in `timer.rs`).
+//!
 //! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
 //! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
 //! the threads of a multi-thread runtime work for no other. So a thread that a task of our own, which nothing else polls, has seen as worker n
@@ -78,14 +82,14 @@ pub(crate) struct Thread {
     /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
-    /// The task that cancelled a timer here last, whether or not that left a spare. It will hardly wait for its next one.
+    /// The task that cancelled a timer here last, with a spare or a long one. It will hardly wait for its next one.
     canceller: Cell<WakerId>,
-    /// The task that was the last to start a timer here that is too long for a spare, until it cancels one.
-    starter: Cell<WakerId>,
+    /// The task that was the last to start a long timer here, until it cancels one.
+    long_starter: Cell<WakerId>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
-    about: Cell<*const Shard>,
+    counted_shard: Cell<*const Shard>,
     /// The task whose spare expired unclaimed, and how many of its timers are therefore not kept.
     wary: Cell<(WakerId, u32)>,
 }
@@ -98,9 +102,9 @@ thread_local! {
             shards: [const { Cell::new(None) }; SHARDS],
             spare: Cell::new(None),
             canceller: Cell::new(WakerId::UNKNOWN),
-            starter: Cell::new(WakerId::UNKNOWN),
+            long_starter: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
-            about: Cell::new(ptr::null()),
+            counted_shard: Cell::new(ptr::null()),
             wary: Cell::new((WakerId::UNKNOWN, 0)),
         }
     };
@@ -351,20 +355,19 @@ impl Thread {
         drop(last.replace(Some(shard)));
     }
 
-    /// Remembers which task has started a timer that is too long for a spare.
-    pub(crate) fn note_long(&self, task: WakerId) {
-        self.starter.set(task);
+    /// Remembers the task that has started a long timer.
+    pub(crate) fn note_long_started(&self, task: WakerId) {
+        self.long_starter.set(task);
     }
 
-    /// Remembers which task has cancelled such a timer, unless another one was started here since. So where many tasks wait for long, of none of
-    /// them is it taken that it will cancel the next one too.
+    /// Remembers the task that has cancelled a timer without a spare, if it was the last to start a long one.
     pub(crate) fn note_cancelled(&self, task: WakerId) {
-        if task.is_task() && self.starter.replace(WakerId::UNKNOWN) == task {
+        if task.is_task() && self.long_starter.replace(WakerId::UNKNOWN) == task {
             self.canceller.set(task);
         }
     }
 
-    /// Forgets that a task cancels its timers, because it still waits for one whose entry has expired.
+    /// Forgets that a task cancels its timers, because it still waits for one whose entry was due early.
     pub(crate) fn note_waits(&self, task: WakerId) {
         if self.canceller.get() == task {
             self.canceller.set(WakerId::UNKNOWN);
@@ -384,8 +387,8 @@ impl Thread {
             // It may be the last timer for which the engine is there.
             return self.return_shard(spare.free());
         }
-        if self.about.get() != Arc::as_ptr(&spare.shard) {
-            self.count_in(&spare.shard);
+        if self.counted_shard.get() != Arc::as_ptr(&spare.shard) {
+            self.count_spares_of(&spare.shard);
         }
         self.set_kept_until(spare.until);
         if let Some(former) = self.spare.replace(Some(spare)) {
@@ -395,8 +398,8 @@ impl Thread {
     }
 
     #[cold]
-    fn count_in(&self, shard: &Arc<Shard>) {
-        self.about.set(Arc::as_ptr(shard));
+    fn count_spares_of(&self, shard: &Arc<Shard>) {
+        self.counted_shard.set(Arc::as_ptr(shard));
         self.counts
             .get_or_init(SpareCounts::new)
             .move_to(Some(shard.clone()));

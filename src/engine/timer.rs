@@ -390,7 +390,7 @@ impl Timer {
         if is_restart && self.leaves_spare {
             thread::with(|thread| thread.note_waits(self.task));
         } else if !is_restart && !may_become_spare && left >= LONGEST_SPARE {
-            thread::with(|thread| thread.note_long(task));
+            thread::with(|thread| thread.note_long_started(task));
         }
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.

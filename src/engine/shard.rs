@@ -60,14 +60,20 @@ pub(crate) struct Shard {
 }
 
 /// What stands for the wheel of a timer that is not bound yet: any shard of that wheel, or `None` for the global wheel.
-pub(crate) type Home = Option<Arc<Shard>>;
+pub(crate) type AnyShard = Option<Arc<Shard>>;
 
 /// Returns what the engines of a timer's wheel share.
-pub(crate) fn shared_of(home: &Home) -> &Arc<Shared> {
-    match home {
+pub(crate) fn shared_of(shard: &AnyShard) -> &Arc<Shared> {
+    match shard {
         Some(shard) => &shard.shared,
         None => Shared::global(),
     }
+}
+
+/// Returns the wheel that a shard stands for.
+#[inline]
+pub(crate) fn wheel_of(shard: &AnyShard) -> WheelId {
+    shard.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel)
 }
 
 /// What the lock protects.

@@ -34,7 +34,7 @@ use super::{
     engines::{Engine, engine_for},
     moment::Moment,
     number,
-    shard::{Home, Shard, SpareEntry, shared_of},
+    shard::{AnyShard, Shard, SpareEntry, shared_of, wheel_of},
     shared::WheelId,
     sync::{Arc, thread_local},
     timing_wheel::Key,
@@ -140,14 +140,14 @@ pub(super) fn worker_index() -> Option<usize> {
 /// Panics as [`Thread::bind`] does.
 #[cold]
 #[track_caller]
-pub(crate) fn bind_without_locals(home: &mut Home, may_be_refused: bool) -> Bound {
-    *home = Some(engine_of(home, None).shard(0, may_be_refused));
+pub(crate) fn bind_without_locals(shard: &mut AnyShard, may_be_refused: bool) -> Bound {
+    *shard = Some(engine_of(shard, None).shard(0, may_be_refused));
     Bound::default()
 }
 
 #[track_caller]
-fn engine_of(home: &Home, here: Option<Id>) -> Arc<Engine> {
-    engine_for(shared_of(home), here)
+fn engine_of(shard: &AnyShard, here: Option<Id>) -> Arc<Engine> {
+    engine_for(shared_of(shard), here)
 }
 
 impl Drop for Thread {
@@ -228,16 +228,16 @@ impl Thread {
         Some((runtime, index.unwrap_or_else(number::get)))
     }
 
-    /// Binds a timer, which may be refused or not, to this thread's shard in the runtime that the caller is in. `home` stands for its wheel, and then is
+    /// Binds a timer, which may be refused or not, to this thread's shard in the runtime that the caller is in. `shard` stands for its wheel, and then is
     /// that shard. A spare there is handed over, so that one lock serves two timers.
     ///
     /// # Panics
     ///
     /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then as it was.
     #[track_caller]
-    pub(crate) fn bind(&self, home: &mut Home, may_be_refused: bool, task: WakerId) -> Bound {
-        let pinned = home.as_ref().and_then(|shard| shard.pinned());
-        let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
+    pub(crate) fn bind(&self, shard: &mut AnyShard, may_be_refused: bool, task: WakerId) -> Bound {
+        let pinned = shard.as_ref().and_then(|shard| shard.pinned());
+        let wheel = wheel_of(shard);
         let whereabouts = self.whereabouts(pinned, task);
         let serves = |shard: &Arc<Shard>| {
             let serves =
@@ -258,7 +258,7 @@ impl Thread {
                     until: spare.until,
                 });
                 // What stood for the wheel can be kept here.
-                let former = home.replace(spare.shard);
+                let former = shard.replace(spare.shard);
                 last.set(last.take().or(former));
                 return bound;
             }
@@ -268,15 +268,14 @@ impl Thread {
                 self.put_back(spare);
             }
         }
-        if !home.as_ref().is_some_and(serves) {
-            let shard = last.take().filter(serves).unwrap_or_else(|| {
+        if !shard.as_ref().is_some_and(serves) {
+            *shard = Some(last.take().filter(serves).unwrap_or_else(|| {
                 let (runtime, number) =
                     whereabouts.map_or((None, 0), |(runtime, number)| (Some(runtime), number));
-                engine_of(home, runtime).shard(number, may_be_refused)
-            });
-            *home = Some(shard);
+                engine_of(shard, runtime).shard(number, may_be_refused)
+            }));
         }
-        last.set(last.take().or_else(|| home.clone()));
+        last.set(last.take().or_else(|| shard.clone()));
         bound
     }
 
@@ -300,10 +299,11 @@ impl Thread {
         None
     }
 
-    /// Returns whether a timer with `home` may be in the shard of a spare: both are of one wheel, which is not pinned, and in the caller's runtime.
+    /// Returns whether a spare's shard serves a timer that is polled here and for whose wheel `shard` stands: it is of that wheel, which is not pinned, and
+    /// of the caller's runtime. To ask for that may spawn a task, as [`Thread::bind`] does.
     #[inline]
-    pub(crate) fn is_at_home(&self, spare: &Spare, home: &Home) -> bool {
-        let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
+    pub(crate) fn serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
+        let wheel = wheel_of(shard);
         wheel == spare.shard.wheel && spare.shard.runtime() == self.find_runtime(worker_index(), spare.task)
     }
 
@@ -339,10 +339,11 @@ impl Thread {
     }
 
     /// Has the shard that this thread used last for timers of a wheel that may be refused stand for that wheel, where there is one.
-    pub(crate) fn exchange_home(&self, home: &mut Home) {
-        let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
+    pub(crate) fn exchange_shard(&self, shard: &mut AnyShard) {
+        let wheel = wheel_of(shard);
         if let Some(last) = self.take_shard(wheel, true) {
-            home.replace(last)
+            shard
+                .replace(last)
                 .into_iter()
                 .for_each(|former| self.return_shard(former));
         }

@@ -10,7 +10,7 @@ use super::{
     clock::may_be_paused,
     driver::tokio_timer::has_passed,
     moment::{Moment, Nanos},
-    shard::{Home, Shard, Started, shared_of},
+    shard::{AnyShard, Shard, Started, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Bound, Spare, Thread},
@@ -31,7 +31,7 @@ const LEAST_PART: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Timer {
     /// The shard to which the timer is bound. Until it is, any shard of its wheel stands for the wheel, and `None` for the global wheel.
-    shard: Home,
+    shard: AnyShard,
     /// The deadline. While the timer is [`State::Counting`], its first poll counts as [`Moment::ZERO`].
     deadline: Moment,
     /// When the entry is due. The timer has an entry while it is [`State::Waiting`] and `until` is after the horizon of its shard.
@@ -72,9 +72,9 @@ enum State {
 pub(crate) type Polled = Poll<Result<(), Refusal>>;
 
 impl Timer {
-    fn new(home: Home, deadline: Moment, state: State) -> Timer {
+    fn new(shard: AnyShard, deadline: Moment, state: State) -> Timer {
         Timer {
-            shard: home,
+            shard,
             deadline,
             until: Moment::ZERO,
             task: WakerId::UNKNOWN,
@@ -88,30 +88,30 @@ impl Timer {
 
     /// Creates a timer that is due `delay` after its first poll.
     #[inline]
-    pub(crate) fn counting(home: Home, delay: Duration) -> Timer {
-        Timer::new(home, Moment::ZERO.after(Nanos::of(delay)), State::Counting)
+    pub(crate) fn counting(shard: AnyShard, delay: Duration) -> Timer {
+        Timer::new(shard, Moment::ZERO.after(Nanos::of(delay)), State::Counting)
     }
 
     #[inline]
-    pub(crate) fn at(home: Home, deadline: Moment) -> Timer {
-        Timer::new(home, deadline, State::New)
+    pub(crate) fn at(shard: AnyShard, deadline: Moment) -> Timer {
+        Timer::new(shard, deadline, State::New)
     }
 
     /// Creates a timer that is due `duration` after `now`. If that is zero, it is due at the first poll.
     #[inline]
-    pub(crate) fn after(home: Home, now: Moment, duration: Duration) -> Timer {
+    pub(crate) fn after(shard: AnyShard, now: Moment, duration: Duration) -> Timer {
         let state = if duration.is_zero() {
             State::Immediate
         } else {
             State::Ahead
         };
-        Timer::new(home, now.after(Nanos::of(duration)), state)
+        Timer::new(shard, now.after(Nanos::of(duration)), state)
     }
 
     /// Lets the wheel refuse the timer, which has not been polled.
     pub(crate) fn let_refuse(&mut self) {
         self.may_be_refused = true;
-        thread::with(|thread| thread.exchange_home(&mut self.shard));
+        thread::with(|thread| thread.exchange_shard(&mut self.shard));
     }
 
     /// Returns what the engines of this timer's wheel share.
@@ -331,7 +331,7 @@ impl Timer {
             && spare.shard.clock.is_due_by(until, deadline)
             && until.0.wrapping_sub(now.0)
                 >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
-            && thread.is_at_home(&spare, &self.shard);
+            && thread.serves(&spare, &self.shard);
         if !fits {
             thread.put_back(spare);
             return false;

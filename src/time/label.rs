@@ -2,7 +2,7 @@
 
 use std::{future::IntoFuture, sync::OnceLock};
 
-use super::{Duration, Instant, home};
+use super::{Duration, Instant, global_shard};
 use crate::{
     engine::{labels::LabelId, shared::Shared},
     observe::labelled::{LabelledTimeout, counted::LabelledTimer},
@@ -92,7 +92,7 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(home(), duration, "Label::timeout");
+        let sleep = Sleep::limit(global_shard(), duration, "Label::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -129,7 +129,7 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(home(), deadline, "Label::timeout_at");
+        let sleep = Sleep::limit_at(global_shard(), deadline, "Label::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 

@@ -58,7 +58,7 @@ pub use crate::timers::{interval::Interval, timeout::Timeout};
 use tokio::{runtime::Handle, task};
 
 use crate::{
-    engine::{moment::Moment, shard::Home},
+    engine::{moment::Moment, shard::AnyShard},
     timers::{self, idle::IdleTimer},
     wheel::Wheel,
 };
@@ -96,7 +96,7 @@ use crate::{
 pub fn interval(period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
     Interval::new(
-        timers::sleep::Sleep::after(home(), Moment::now(), Duration::ZERO),
+        timers::sleep::Sleep::after(global_shard(), Moment::now(), Duration::ZERO),
         period,
     )
 }
@@ -128,7 +128,7 @@ pub fn interval(period: Duration) -> Interval {
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    Interval::new(timers::sleep::Sleep::until(home(), start), period)
+    Interval::new(timers::sleep::Sleep::until(global_shard(), start), period)
 }
 
 /// Waits until `duration` has passed without a [`touch`](crate::IdleHandle::touch), on the global wheel.
@@ -158,7 +158,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// ```
 #[track_caller]
 pub fn idle_timer(duration: Duration) -> IdleTimer {
-    let _ = home();
+    let _ = global_shard();
     Wheel::global().idle_timer(duration)
 }
 
@@ -203,7 +203,7 @@ pub async fn advance(duration: Duration) {
 /// one, is not asked.
 #[track_caller]
 #[inline]
-fn home() -> Home {
+fn global_shard() -> AnyShard {
     if task::try_id().is_none() {
         drop(Handle::current());
     }

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{Duration, Instant, home};
+use super::{Duration, Instant, global_shard};
 use crate::{engine::moment::Moment, timers::sleep};
 
 /// Waits until `duration` has elapsed, on the global wheel.
@@ -39,7 +39,7 @@ use crate::{engine::moment::Moment, timers::sleep};
 #[track_caller]
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep(sleep::Sleep::after(home(), Moment::now(), duration))
+    Sleep(sleep::Sleep::after(global_shard(), Moment::now(), duration))
 }
 
 /// Waits until `deadline`, on the global wheel.
@@ -70,7 +70,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[track_caller]
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep(sleep::Sleep::until(home(), deadline))
+    Sleep(sleep::Sleep::until(global_shard(), deadline))
 }
 
 /// The future returned by [`sleep`] and [`sleep_until`].

@@ -6,7 +6,7 @@ use tokio::task;
 
 use super::{Duration, Instant};
 use crate::{
-    engine::shard::Home,
+    engine::shard::AnyShard,
     timers::{sleep::Sleep, timeout::Timeout},
 };
 
@@ -51,7 +51,7 @@ use crate::{
 #[track_caller]
 #[inline]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(Sleep::limit(home(), duration, "Wheel::timeout"), future)
+    Timeout::new(Sleep::limit(global_shard(), duration, "Wheel::timeout"), future)
 }
 
 /// Requires `future` to complete before `deadline`, on the global wheel.
@@ -86,7 +86,10 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 #[track_caller]
 #[inline]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(Sleep::limit_at(home(), deadline, "Wheel::timeout_at"), future)
+    Timeout::new(
+        Sleep::limit_at(global_shard(), deadline, "Wheel::timeout_at"),
+        future,
+    )
 }
 
 /// Returns what stands for the global wheel in a new timer.
@@ -97,7 +100,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 /// that costs a count that all workers share.
 #[track_caller]
 #[inline]
-fn home() -> Home {
+fn global_shard() -> AnyShard {
     if task::try_id().is_none() {
         drop(tokio::time::sleep(Duration::ZERO));
     }

@@ -15,7 +15,7 @@ use std::{
 use crate::{
     engine::{
         moment::{Moment, Nanos},
-        shard::{Home, shared_of},
+        shard::{AnyShard, shared_of},
         sync::{AtomicU64, Mutex, Ordering, lock, try_lock},
     },
     timers::sleep::Sleep,
@@ -54,7 +54,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let start = self.shared().now();
-        let sleep = Sleep::after(self.home(), start, duration);
+        let sleep = Sleep::after(self.any_shard(), start, duration);
         let activity = Activity {
             wheel: self.unbound(),
             touched: AtomicU64::new(start.0),
@@ -107,7 +107,7 @@ pub struct IdleHandle {
 
 /// The last touch, which is shared by the timers that wait for the same silence and by their handles.
 struct Activity {
-    wheel: Home,
+    wheel: AnyShard,
     /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
     touched: AtomicU64,
 }

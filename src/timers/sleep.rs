@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::{
     engine::{
         moment::{Moment, Nanos},
-        shard::Home,
+        shard::AnyShard,
         shared::{Refusal, Shared},
         timer::{Polled, Timer},
     },
@@ -60,7 +60,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::after(self.home(), self.shared().now(), duration)
+        Sleep::after(self.any_shard(), self.shared().now(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -92,7 +92,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::until(self.home(), deadline)
+        Sleep::until(self.any_shard(), deadline)
     }
 
     /// Waits until `duration` has elapsed, or fails if the wheel refuses to wait.
@@ -203,9 +203,9 @@ impl Sleep {
     /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at the first poll.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn after(home: Home, now: Moment, duration: Duration) -> Sleep {
+    pub(crate) fn after(shard: AnyShard, now: Moment, duration: Duration) -> Sleep {
         Sleep {
-            timer: Timer::after(home, now, duration),
+            timer: Timer::after(shard, now, duration),
             resource: Resource::new("Sleep", "Wheel::sleep", || duration),
         }
     }
@@ -213,9 +213,9 @@ impl Sleep {
     /// Creates a sleep that is due at `deadline`.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn until(home: Home, deadline: Instant) -> Sleep {
+    pub(crate) fn until(shard: AnyShard, deadline: Instant) -> Sleep {
         Sleep {
-            timer: Timer::at(home, Moment::of(deadline)),
+            timer: Timer::at(shard, Moment::of(deadline)),
             resource: Resource::new("Sleep", "Wheel::sleep_until", || from_now(deadline)),
         }
     }
@@ -224,9 +224,9 @@ impl Sleep {
     /// large future is costly to move.
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn limit(home: Home, duration: Duration, source: &'static str) -> Sleep {
+    pub(crate) fn limit(shard: AnyShard, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
-            timer: Timer::counting(home, duration),
+            timer: Timer::counting(shard, duration),
             resource: Resource::new("Timeout", source, || duration),
         }
     }
@@ -234,9 +234,9 @@ impl Sleep {
     /// Creates the timer of a timeout that has a deadline, for the function `source`.
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn limit_at(home: Home, deadline: Instant, source: &'static str) -> Sleep {
+    pub(crate) fn limit_at(shard: AnyShard, deadline: Instant, source: &'static str) -> Sleep {
         Sleep {
-            timer: Timer::at(home, Moment::of(deadline)),
+            timer: Timer::at(shard, Moment::of(deadline)),
             resource: Resource::new("Timeout", source, || from_now(deadline)),
         }
     }

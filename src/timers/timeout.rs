@@ -57,7 +57,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(Sleep::limit(self.home(), duration, "Wheel::timeout"), future)
+        Timeout::new(Sleep::limit(self.any_shard(), duration, "Wheel::timeout"), future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -95,7 +95,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(
-            Sleep::limit_at(self.home(), deadline, "Wheel::timeout_at"),
+            Sleep::limit_at(self.any_shard(), deadline, "Wheel::timeout_at"),
             future,
         )
     }
@@ -135,7 +135,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(self.home(), duration, "Wheel::try_timeout");
+        let sleep = Sleep::limit(self.any_shard(), duration, "Wheel::try_timeout");
         TryTimeout::new(sleep.refusable(), future)
     }
 
@@ -172,7 +172,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.home(), deadline, "Wheel::try_timeout_at");
+        let sleep = Sleep::limit_at(self.any_shard(), deadline, "Wheel::try_timeout_at");
         TryTimeout::new(sleep.refusable(), future)
     }
 }

@@ -20,7 +20,7 @@ use tokio::{runtime::Handle, time::Instant};
 use crate::{
     engine::{
         engines, events, number,
-        shard::{Home, Shard},
+        shard::{AnyShard, Shard},
         shared::{Settings, Shared, WheelId},
         thread,
     },
@@ -78,7 +78,7 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 struct Handles {
     shared: Arc<Shared>,
     /// A shard of no engine, which stands for the wheel in a timer that is not bound yet. The global wheel needs none.
-    unbound: Home,
+    unbound: AnyShard,
     /// The scheduled tasks, by the thread that scheduled them.
     rosters: Box<[Arc<Roster>]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
@@ -291,13 +291,13 @@ impl Wheel {
 
     /// Returns what stands for this wheel in a new timer: the shard that this thread used last, which is probably where it will wait.
     #[inline]
-    pub(crate) fn home(&self) -> Home {
+    pub(crate) fn any_shard(&self) -> AnyShard {
         let last = thread::with(|thread| thread.take_shard(self.0.shared.wheel, false)).flatten();
         last.or_else(|| self.0.unbound.clone())
     }
 
     /// Returns what stands for this wheel in a timer, wherever it will wait.
-    pub(crate) fn unbound(&self) -> Home {
+    pub(crate) fn unbound(&self) -> AnyShard {
         self.0.unbound.clone()
     }
 

@@ -126,7 +126,7 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(self.wheel.home(), duration, "Labelled::timeout");
+        let sleep = Sleep::limit(self.wheel.any_shard(), duration, "Labelled::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -163,7 +163,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.wheel.home(), deadline, "Labelled::timeout_at");
+        let sleep = Sleep::limit_at(self.wheel.any_shard(), deadline, "Labelled::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 
@@ -206,7 +206,7 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(self.wheel.home(), duration, "Labelled::try_timeout");
+        let sleep = Sleep::limit(self.wheel.any_shard(), duration, "Labelled::try_timeout");
         TryLabelledTimeout::new(self.timer(sleep, Some(duration)).refusable(), future)
     }
 
@@ -246,7 +246,7 @@ impl Labelled {
         deadline: Instant,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.wheel.home(), deadline, "Labelled::try_timeout_at");
+        let sleep = Sleep::limit_at(self.wheel.any_shard(), deadline, "Labelled::try_timeout_at");
         TryLabelledTimeout::new(self.timer(sleep, None).refusable(), future)
     }
 

@@ -13,7 +13,7 @@ use super::{
     current,
     scope::{Shields, inside, sooner},
 };
-use crate::timers::{budget, sleep::Sleep};
+use crate::timers::sleep::{Sleep, poll_on_budget};
 
 pin_project! {
     /// A value that yields one output or several, one a poll, all of them inside one scope. Without a deadline it has no limit.
@@ -119,7 +119,7 @@ fn poll_timer(
 ) -> Poll<()> {
     let sleep = match timer {
         Some(sleep) if *armed == Some(deadline) => sleep,
-        _ if deadline <= Instant::now() => return budget::poll(had_budget, cx, |_| Poll::Ready(())),
+        _ if deadline <= Instant::now() => return poll_on_budget(had_budget, cx, |_| Poll::Ready(())),
         // The duration has begun to count, or the enclosing scope has changed.
         Some(sleep) => {
             sleep.reset(deadline);

@@ -4,11 +4,11 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{task::coop, time::Instant};
 
 use crate::{
     engine::{
@@ -18,7 +18,7 @@ use crate::{
         timer::{Polled, Timer},
     },
     error::SleepError,
-    timers::{budget, console::Resource},
+    timers::console::Resource,
     wheel::Wheel,
 };
 
@@ -379,7 +379,7 @@ impl Sleep {
     /// Polls the sleep on the task's budget, but has `waker` woken.
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        let poll = || budget::poll(false, cx, |_| timer.poll_further(waker));
+        let poll = || poll_on_budget(false, cx, |_| timer.poll_further(waker));
         resource.poll(poll).map(drop)
     }
 
@@ -400,7 +400,29 @@ impl Sleep {
 
 #[inline]
 fn poll_further(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Polled {
-    budget::poll(had_budget, cx, |waker| timer.poll_further(waker))
+    poll_on_budget(had_budget, cx, |waker| timer.poll_further(waker))
+}
+
+/// Polls a timer on the task's cooperative budget, as Tokio does: a completion spends one unit, and a poll without budget left only wakes the task,
+/// which is then polled again with a new budget.
+///
+/// A future that always uses up the budget must not keep its own timer from elapsing. So `had_budget` says whether there was some
+/// before that future was polled, and if there was, its timer is polled even without budget. A timer of no other future passes
+/// `false`.
+#[inline(always)]
+pub(crate) fn poll_on_budget<T>(
+    had_budget: bool,
+    cx: &mut Context<'_>,
+    timer: impl FnOnce(&Waker) -> Poll<T>,
+) -> Poll<T> {
+    if !had_budget && !coop::has_budget_remaining() {
+        drop(ready!(coop::poll_proceed(cx)));
+    }
+    let output = ready!(timer(cx.waker()));
+    if coop::has_budget_remaining() {
+        ready!(coop::poll_proceed(cx)).made_progress();
+    }
+    Poll::Ready(output)
 }
 
 /// Returns the error of a timer that its wheel has refused.

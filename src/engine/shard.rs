@@ -95,7 +95,7 @@ pub(crate) enum Started {
     Ended(Waker),
 }
 
-/// The entry of a spare that the timer which is started may reuse. It is in the same shard, and may have expired.
+/// The entry of a spare, which may have expired.
 pub(crate) struct SpareEntry {
     pub(crate) key: Key,
     pub(crate) until: Moment,
@@ -392,9 +392,9 @@ impl Shard {
     }
 
     /// Removes the entry of a spare, whose timer has been cancelled.
-    pub(crate) fn remove_spare(&self, key: Key, until: Moment) {
-        if self.remove(key, until).is_none() {
-            self.count_spare(until);
+    pub(crate) fn remove_spare(&self, spare: SpareEntry) {
+        if self.remove(spare.key, spare.until).is_none() {
+            self.count_spare(spare.until);
         }
     }
 

@@ -31,13 +31,12 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
     counts::SpareCounts,
-    engines::{Engine, engine_for},
+    engines::engine_for,
     moment::Moment,
     number,
     shard::{AnyShard, Shard, SpareEntry, shared_of, wheel_of},
     shared::WheelId,
     sync::{Arc, thread_local},
-    timing_wheel::Key,
     waker_id::WakerId,
 };
 
@@ -51,15 +50,14 @@ const SHARDS: usize = 8;
 /// The entry of a cancelled timer, with the task that its waker wakes.
 pub(crate) struct Spare {
     pub(crate) shard: Arc<Shard>,
-    pub(crate) key: Key,
-    pub(crate) until: Moment,
+    pub(crate) entry: SpareEntry,
     pub(crate) task: WakerId,
 }
 
 impl Spare {
     /// Removes the entry, which thus counts as cancelled.
     pub(crate) fn free(self) -> Arc<Shard> {
-        self.shard.remove_spare(self.key, self.until);
+        self.shard.remove_spare(self.entry);
         self.shard
     }
 }
@@ -141,13 +139,8 @@ pub(super) fn worker_index() -> Option<usize> {
 #[cold]
 #[track_caller]
 pub(crate) fn bind_without_locals(shard: &mut AnyShard, may_be_refused: bool) -> Bound {
-    *shard = Some(engine_of(shard, None).shard(0, may_be_refused));
+    *shard = Some(engine_for(shared_of(shard), None).shard(0, may_be_refused));
     Bound::default()
-}
-
-#[track_caller]
-fn engine_of(shard: &AnyShard, here: Option<Id>) -> Arc<Engine> {
-    engine_for(shared_of(shard), here)
 }
 
 impl Drop for Thread {
@@ -170,7 +163,7 @@ impl Thread {
     #[cfg(all(test, not(loom)))]
     pub(super) fn kept_until(&self) -> Option<Moment> {
         let spare = self.spare.take();
-        let until = spare.as_ref().map(|spare| spare.until);
+        let until = spare.as_ref().map(|spare| spare.entry.until);
         self.spare.set(spare);
         until
     }
@@ -253,10 +246,7 @@ impl Thread {
             if serves(&spare.shard) {
                 self.note_if_unclaimed(&spare);
                 self.set_kept_until(Moment::ZERO);
-                bound.spare = Some(SpareEntry {
-                    key: spare.key,
-                    until: spare.until,
-                });
+                bound.spare = Some(spare.entry);
                 // What stood for the wheel can be kept here.
                 let former = shard.replace(spare.shard);
                 last.set(last.take().or(former));
@@ -272,7 +262,7 @@ impl Thread {
             *shard = Some(last.take().filter(serves).unwrap_or_else(|| {
                 let (runtime, number) =
                     whereabouts.map_or((None, 0), |(runtime, number)| (Some(runtime), number));
-                engine_of(shard, runtime).shard(number, may_be_refused)
+                engine_for(shared_of(shard), runtime).shard(number, may_be_refused)
             }));
         }
         last.set(last.take().or_else(|| shard.clone()));
@@ -391,7 +381,7 @@ impl Thread {
         if self.counted_shard.get() != Arc::as_ptr(&spare.shard) {
             self.count_spares_of(&spare.shard);
         }
-        self.set_kept_until(spare.until);
+        self.set_kept_until(spare.entry.until);
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.note_if_unclaimed(&former);
             self.return_shard(former.free());
@@ -415,7 +405,7 @@ impl Thread {
 
     /// Keeps no spares of a task for a while, if this one has expired unclaimed.
     fn note_if_unclaimed(&self, spare: &Spare) {
-        if spare.until <= spare.shard.horizon() && !spare.shard.has_ended() {
+        if spare.entry.until <= spare.shard.horizon() && !spare.shard.has_ended() {
             self.wary.set((spare.task, WARY));
         }
     }

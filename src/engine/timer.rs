@@ -10,7 +10,7 @@ use super::{
     clock::may_be_paused,
     driver::tokio_timer::has_passed,
     moment::{Moment, Nanos},
-    shard::{AnyShard, Shard, Started, shared_of},
+    shard::{AnyShard, Shard, SpareEntry, Started, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Bound, Spare, Thread},
@@ -323,7 +323,7 @@ impl Timer {
             return false;
         };
         let horizon = spare.shard.horizon();
-        let until = spare.until;
+        let until = spare.entry.until;
         // The horizon is when the last turn came, and stands in for a clock reading.
         let now = now.unwrap_or(horizon);
         // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
@@ -337,7 +337,7 @@ impl Timer {
             return false;
         }
         (self.deadline, self.until, self.task) = (deadline, until, spare.task);
-        (self.key, self.state, self.leaves_spare) = (Some(spare.key), State::Waiting, true);
+        (self.key, self.state, self.leaves_spare) = (Some(spare.entry.key), State::Waiting, true);
         thread.count_take_over();
         if let Some(shard) = self.shard.replace(spare.shard) {
             thread.return_shard(shard);
@@ -397,7 +397,7 @@ impl Timer {
         let may_have_passed = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
             if let Some(spare) = bound.spare {
-                shard.remove_spare(spare.key, spare.until);
+                shard.remove_spare(spare);
             }
             shard.notice_unused();
             return self.elapse();
@@ -566,13 +566,8 @@ impl Timer {
         let Some(shard) = self.shard.take() else { return };
         if self.leaves_spare {
             let (until, task) = (self.until, self.task);
-            let spare = Spare {
-                shard,
-                key,
-                until,
-                task,
-            };
-            let mut spare = Some(spare);
+            let entry = SpareEntry { key, until };
+            let mut spare = Some(Spare { shard, entry, task });
             thread::with(|thread| spare.take().map(|spare| thread.keep(spare)));
             spare.map(Spare::free);
         } else {

@@ -72,7 +72,7 @@ pub(crate) fn shared_of(shard: &AnyShard) -> &Arc<Shared> {
 
 /// Returns the wheel that a shard stands for.
 #[inline]
-pub(crate) fn wheel_of(shard: &AnyShard) -> WheelId {
+pub(crate) fn wheel_id_of(shard: &AnyShard) -> WheelId {
     shard.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel)
 }
 

@@ -34,7 +34,7 @@ use super::{
     engines::engine_for,
     moment::Moment,
     number,
-    shard::{AnyShard, Shard, SpareEntry, shared_of, wheel_of},
+    shard::{AnyShard, Shard, SpareEntry, shared_of, wheel_id_of},
     shared::WheelId,
     sync::{Arc, thread_local},
     waker_id::WakerId,
@@ -230,7 +230,7 @@ impl Thread {
     #[track_caller]
     pub(crate) fn bind(&self, shard: &mut AnyShard, may_be_refused: bool, task: WakerId) -> Bound {
         let pinned = shard.as_ref().and_then(|shard| shard.pinned());
-        let wheel = wheel_of(shard);
+        let wheel = wheel_id_of(shard);
         let whereabouts = self.whereabouts(pinned, task);
         let serves = |shard: &Arc<Shard>| {
             let serves =
@@ -293,7 +293,7 @@ impl Thread {
     /// of the caller's runtime. To ask for that may spawn a task, as [`Thread::bind`] does.
     #[inline]
     pub(crate) fn serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
-        let wheel = wheel_of(shard);
+        let wheel = wheel_id_of(shard);
         wheel == spare.shard.wheel && spare.shard.runtime() == self.find_runtime(worker_index(), spare.task)
     }
 
@@ -330,7 +330,7 @@ impl Thread {
 
     /// Has the shard that this thread used last for timers of a wheel that may be refused stand for that wheel, where there is one.
     pub(crate) fn exchange_shard(&self, shard: &mut AnyShard) {
-        let wheel = wheel_of(shard);
+        let wheel = wheel_id_of(shard);
         if let Some(last) = self.take_shard(wheel, true) {
             shard
                 .replace(last)

@@ -382,6 +382,7 @@ impl Timer {
         };
         let clock = &shard.clock;
         let task = clock.known(task);
+        // In another state, the deadline was ahead when it was set, or is after the horizon.
         if self.state == State::New && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
@@ -393,7 +394,7 @@ impl Timer {
             thread::with(|thread| thread.note_long_started(task));
         }
         let until = clock.start_of(due);
-        // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
+        // Tokio's timer cannot be set to a moment that has passed, so this is asked where the entry moves that timer, and where it takes no clock reading.
         let may_have_passed = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
             if let Some(spare) = bound.spare {

@@ -293,7 +293,7 @@ impl Engine {
 
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) {
-        let refusable = self.shards.iter().filter(|shard| shard.may_refuse());
+        let refusable = self.shards.iter().filter(|shard| shard.may_refuse);
         refusable.for_each(|shard| shard.end(wakers));
         self.may_be_idle();
     }

@@ -48,9 +48,9 @@ pub(crate) struct Shard {
     /// Whether a runtime was given to the builder.
     is_pinned: bool,
     /// Whether the wheel may refuse the timers of this shard.
-    may_refuse: bool,
+    pub(crate) may_refuse: bool,
     /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
-    runtime: Option<Id>,
+    pub(crate) runtime: Option<Id>,
     /// The number of timers for which memory was asked.
     capacity: usize,
     /// The index among the shards of the engine.
@@ -141,10 +141,6 @@ impl Shard {
         }
     }
 
-    pub(crate) fn runtime(&self) -> Option<Id> {
-        self.runtime
-    }
-
     /// Returns the runtime that was given to the builder, unless it has ended.
     #[inline]
     pub(crate) fn pinned(&self) -> Option<Id> {
@@ -165,11 +161,6 @@ impl Shard {
     #[inline]
     pub(crate) fn is_of(&self, wheel: WheelId, may_refuse: bool) -> bool {
         self.wheel == wheel && self.may_refuse == may_refuse
-    }
-
-    #[inline]
-    pub(crate) fn may_refuse(&self) -> bool {
-        self.may_refuse
     }
 
     /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for a limit and, of a task whose runtime is not

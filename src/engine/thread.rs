@@ -294,7 +294,7 @@ impl Thread {
     #[inline]
     pub(crate) fn serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
         let wheel = wheel_id_of(shard);
-        wheel == spare.shard.wheel && spare.shard.runtime() == self.find_runtime(worker_index(), spare.task)
+        wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(worker_index(), spare.task)
     }
 
     pub(crate) fn put_back(&self, spare: Spare) {
@@ -342,7 +342,7 @@ impl Thread {
     /// Remembers the shard of a timer that is gone.
     #[inline]
     pub(crate) fn return_shard(&self, shard: Arc<Shard>) {
-        let last = self.last_shard(shard.wheel, shard.may_refuse());
+        let last = self.last_shard(shard.wheel, shard.may_refuse);
         drop(last.replace(Some(shard)));
     }
 

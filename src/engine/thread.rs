@@ -292,7 +292,7 @@ impl Thread {
     /// Returns whether a spare's shard serves a timer that is polled here and for whose wheel `shard` stands: it is of that wheel, which is not pinned, and
     /// of the caller's runtime. To ask for that may spawn a task, as [`Thread::bind`] does.
     #[inline]
-    pub(crate) fn serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
+    pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
         let wheel = wheel_id_of(shard);
         wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(worker_index(), spare.task)
     }

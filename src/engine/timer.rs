@@ -331,7 +331,7 @@ impl Timer {
             && spare.shard.clock.is_due_by(until, deadline)
             && until.0.wrapping_sub(now.0)
                 >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
-            && thread.serves(&spare, &self.shard);
+            && thread.spare_serves(&spare, &self.shard);
         if !fits {
             thread.put_back(spare);
             return false;

@@ -435,8 +435,9 @@ impl Timer {
         let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
         self.deadline = deadline;
-        // What it had was in another shard, where the key is void.
-        (self.key, self.until) = (None, Moment::ZERO);
+        // What it had was in another shard. Its key is void here, and with an unknown task no poll takes `until` for that of an entry in this shard.
+        // `until` stays, because an interval asks by how much its last tick was rounded up.
+        (self.key, self.task) = (None, WakerId::UNKNOWN);
         if self.state != State::Ahead {
             self.state = State::New;
         }

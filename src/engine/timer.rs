@@ -411,7 +411,7 @@ impl Timer {
                 self.admission = Admission::Again;
                 Poll::Pending
             }
-            Started::HasPassed if until < deadline => {
+            Started::HasPassed if may_become_spare && left >= LONGEST_SPARE => {
                 // The thread was stopped until after an early entry was due, so this one is not to be early.
                 thread::with(|thread| thread.note_waits(task));
                 self.start_with_slack(waker, deadline, None, wait)

@@ -394,7 +394,8 @@ impl Timer {
         let (delay, now) = delay(shard, when, now);
         let is_long = delay >= LONGEST_SPARE;
         let may_become_spare = (bound.cancelled_last || !is_long) && shard.may_have_spares();
-        let due = if may_become_spare && is_long {
+        let is_early = may_become_spare && is_long;
+        let due = if is_early {
             // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
             // the timer still waits then, it is started again for the rest.
             clock.due(when.before(Nanos(delay.0 - EARLY.0)), 1)
@@ -423,8 +424,8 @@ impl Timer {
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
-            Started::HasCome if until < when && !has_come => {
-                // The thread was stopped until after an early entry was due, so this one is not to be early.
+            Started::HasCome if is_early && !has_come => {
+                // This thread was stopped until after the early entry was due, and the timer is not.
                 thread::with(|thread| thread.note_waits(task));
                 self.start_with_slack(waker, when, None, wait)
             }
@@ -447,8 +448,8 @@ impl Timer {
         let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
         self.when = when.0;
-        // What it had was in another shard, where the key is void.
-        (self.key, self.until) = (None, Moment::ZERO);
+        // `until` may be that of an entry in another shard. With no key and an unknown task, nobody takes the timer for one that waits in this shard.
+        (self.key, self.task) = (None, WakerId::UNKNOWN);
         if self.state != State::Ahead {
             self.state = State::New;
         }

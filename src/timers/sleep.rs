@@ -372,6 +372,9 @@ impl Sleep {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let Sleep { timer, resource } = self;
+        if timer.waits(cx.waker()) {
+            return resource.poll(|| Poll::Pending);
+        }
         let polled = resource.poll(|| poll_further(timer, had_budget, cx));
         polled.map_err(|refusal| refused(refusal, timer.shared()))
     }

@@ -4,6 +4,7 @@ mod support;
 
 use std::{
     pin::pin,
+    sync::atomic::{AtomicU32, Ordering},
     task::{Context, Poll, Waker},
     thread,
     time::Duration,
@@ -19,7 +20,7 @@ use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
 use tokio::{
     runtime::{Builder, Runtime},
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -193,6 +194,45 @@ fn an_acquire_goes_on_on_the_runtime_that_polls_it() {
     served.block_on(held.release()).unwrap();
     let lease = driven.block_on(soon(acquiring)).unwrap();
     assert!(driven.block_on(lease.release()).unwrap());
+}
+
+/// Each of them polls its `acquire` for a moment, and some are not driven for about as long as one keeps its place.
+#[test]
+fn no_two_hold_a_lease_whose_runtimes_stand_still_between() {
+    let server = Server::start();
+    let leases = Leases::new(&Wheel::new(), Reconnecting::of(server.client()));
+    let (holders, grants) = (AtomicU32::new(0), AtomicU32::new(0));
+    let end = Instant::now() + Duration::from_secs(12);
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let (leases, holders, grants) = (&leases, &holders, &grants);
+            scope.spawn(move || {
+                let mut random = thread;
+                while Instant::now() < end {
+                    let runtime = runtime();
+                    let mut acquiring = Box::pin(leases.acquire("x", MINUTE));
+                    let lease = loop {
+                        random = (random * 1103 + 12345) % 65_521;
+                        let time = Duration::from_micros(random % 30_000);
+                        let polled = runtime.block_on(async { timeout(time, &mut acquiring).await });
+                        if let Ok(lease) = polled {
+                            break lease.unwrap();
+                        }
+                        if random % 10 == 0 {
+                            thread::sleep(Duration::from_millis(2800 + random % 900));
+                        }
+                    };
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                    runtime.block_on(async { sleep(Duration::from_millis(5)).await });
+                    assert!(lease.lost().now_or_never().is_none());
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                    grants.fetch_add(1, Ordering::Relaxed);
+                    assert!(runtime.block_on(lease.release()).unwrap());
+                }
+            });
+        }
+    });
+    assert!(grants.into_inner() > 0);
 }
 
 /// Its request was granted, and nobody takes the answer. Redis would keep the lease for as long as it lasts.

@@ -274,9 +274,8 @@ impl Place {
     fn take_undo(&mut self) -> Option<Undo> {
         match mem::replace(&mut self.request, Request::Undone) {
             Request::UnderWay(undo) => Some(undo),
-            Request::Undone => None,
-            Request::Over => {
-                self.request = Request::Over;
+            before => {
+                self.request = before;
                 None
             }
         }

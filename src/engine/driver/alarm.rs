@@ -248,9 +248,6 @@ impl Alarm {
     /// Sets Tokio's timer to `at`, and the other one to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> Set {
         let is_closing = self.is_closing();
-        if is_closing && tokio_timer::have_ended(seat.probe.as_mut()) {
-            return Set::Ended;
-        }
         let mut at = seat.at;
         if is_closing && at == Moment::NEVER && !planted("unset_as_it_closes") {
             at = self.now().after(Nanos::FAR_FUTURE);
@@ -258,28 +255,33 @@ impl Alarm {
         if at != Moment::NEVER && seat.ahead.is_set_to(at) {
             mem::swap(&mut seat.timer, &mut seat.ahead);
         }
-        // Panics if the runtime's timers have ended since.
+        // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
         let set = || {
             if at == Moment::NEVER {
                 if self.clock.may_be_paused() {
                     seat.timer.unset(self.clock.past());
                 }
-                return false;
+                return Some(false);
             }
-            let has_passed = seat.timer.set(at, &seat.waker);
-            if after != Moment::NEVER {
+            seat.timer.move_to(at);
+            if is_closing && tokio_timer::have_ended(seat.probe.as_mut()) {
+                return None;
+            }
+            let has_passed = seat.timer.wake(&seat.waker);
+            if after != Moment::NEVER && !is_closing {
                 seat.ahead.set(after, Waker::noop());
             }
-            has_passed
+            Some(has_passed)
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
+            Ok(None) => Set::Ended,
             Err(_) if is_closing => Set::Ended,
             Err(_) => {
                 self.keeper.notify_one();
                 Set::Waits
             }
-            Ok(true) if is_closing && at > self.now() => Set::Ended,
-            Ok(true) if !planted("swallowed") => Set::HasPassed,
+            Ok(Some(true)) if is_closing && at > self.now() => Set::Ended,
+            Ok(Some(true)) if !planted("swallowed") => Set::HasPassed,
             Ok(_) => Set::Waits,
         }
     }

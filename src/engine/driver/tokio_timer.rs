@@ -72,10 +72,20 @@ impl TokioTimer {
 
     /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker may be woken at once.
     pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
+        self.move_to(at);
+        self.wake(waker)
+    }
+
+    /// Moves the timer to `at`, whether or not the timers of the runtime have ended.
+    pub(super) fn move_to(&mut self, at: Moment) {
         if self.at != at {
             self.interval.reset_at(at.instant());
             self.at = at;
         }
+    }
+
+    /// Has the timer wake `waker`. Returns whether its moment has come. This panics if the runtime's timers have ended.
+    pub(super) fn wake(&mut self, waker: &Waker) -> bool {
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
         let has_passed = tick.poll(&mut Context::from_waker(waker)).is_ready();
         if has_passed {

@@ -151,6 +151,11 @@ impl Shard {
         }
     }
 
+    /// Returns whether this shard would keep the descriptors of a runtime: that which was given to the builder, until an engine sees it end.
+    pub(crate) fn keeps_runtime(&self) -> bool {
+        self.is_pinned && self.runtime.is_none()
+    }
+
     /// Returns whether this is the shard of thread or worker `number` in a runtime's engine, and has not ended.
     #[inline]
     pub(crate) fn serves(&self, runtime: Id, number: usize) -> bool {

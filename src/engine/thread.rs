@@ -342,6 +342,9 @@ impl Thread {
     /// Remembers the shard of a timer that is gone.
     #[inline]
     pub(crate) fn return_shard(&self, shard: Arc<Shard>) {
+        if shard.keeps_runtime() {
+            return;
+        }
         let last = self.last_shard(shard.wheel, shard.may_refuse);
         drop(last.replace(Some(shard)));
     }

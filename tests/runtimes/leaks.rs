@@ -284,6 +284,23 @@ fn a_pinned_wheel_keeps_no_descriptor_of_its_runtime() {
     drop(wheels);
 }
 
+#[test]
+fn a_pinned_wheel_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited() {
+    if !in_own_process(
+        a_pinned_wheel_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited,
+        "",
+    ) {
+        return;
+    }
+    let before = descriptors_before();
+    let timers = multi(1);
+    let wheel = Wheel::builder().handle(timers.handle().clone()).build().unwrap();
+    drop(wheel.sleep(SECOND));
+    assert!(current().block_on(wheel.timeout(SECOND, async {})).is_ok());
+    drop((wheel, timers));
+    assert!(descriptors() <= before, "{before} to {}", descriptors());
+}
+
 /// A spare would keep the memory of a task of another runtime, and so that runtime's descriptors.
 #[test]
 fn a_pinned_wheel_keeps_no_descriptor_of_a_runtime_that_polls() {

@@ -152,13 +152,11 @@ impl Shard {
     }
 
     /// Returns whether this is the shard of thread or worker `number` in a runtime's engine, and has not ended.
-    #[inline]
     pub(crate) fn serves(&self, runtime: Id, number: usize) -> bool {
         self.runtime == Some(runtime) && self.index == number & self.mask && !self.has_ended()
     }
 
     /// Returns whether this shard has timers of this wheel, and those that it may refuse or those that it may not.
-    #[inline]
     pub(crate) fn is_of(&self, wheel: WheelId, may_refuse: bool) -> bool {
         self.wheel == wheel && self.may_refuse == may_refuse
     }
@@ -183,7 +181,6 @@ impl Shard {
         lock(&self.state).ended_at.unwrap_or(Moment::ZERO)
     }
 
-    #[inline]
     pub(crate) fn wake_at(&self) -> Moment {
         Moment(self.wake_at.load(Relaxed))
     }
@@ -199,7 +196,6 @@ impl Shard {
     }
 
     /// Returns whether the shard has ended, as far as this thread knows.
-    #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.horizon() == Moment::NEVER
     }
@@ -273,7 +269,6 @@ impl Shard {
     }
 
     /// Locks the shard. A thread that meets another one here, time and again, uses another shard.
-    #[inline]
     fn lock_noticing(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
             super::number::met_another();
@@ -290,7 +285,6 @@ impl Shard {
     }
 
     /// Returns the wheel if the entry is there that is due at `until`, so that its key is valid. The caller holds the lock.
-    #[inline]
     fn wheel_of<'a>(&self, state: &'a mut State, until: Moment) -> Option<&'a mut TimingWheel<Waker>> {
         let has_expired = until <= self.horizon() && !planted("expired_key");
         state.wheel.as_mut().filter(|_| !has_expired)

@@ -20,7 +20,6 @@ enum Source {
 }
 
 /// Returns whether a test may pause the clock of the current runtime. That takes a current-thread runtime, and Tokio's feature `test-util`.
-#[inline]
 pub(crate) fn may_be_paused() -> bool {
     has_test_util() && Handle::try_current().is_ok_and(|runtime| may_be_paused_in(&runtime))
 }
@@ -32,7 +31,6 @@ pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
 
 /// Reads the clock of the caller's runtime or, once the thread's locals have been destroyed, the machine's, because Tokio then cannot tell whether a test
 /// has paused its clock.
-#[inline]
 pub(crate) fn now() -> Moment {
     let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
     if has_test_util() && is_lost() {
@@ -44,7 +42,6 @@ pub(crate) fn now() -> Moment {
 
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for. Cargo tells a crate
 /// nothing of the features of its dependencies, but without this one a method is lacking.
-#[inline]
 fn has_test_util() -> bool {
     struct Lacking;
     trait Otherwise {
@@ -142,14 +139,12 @@ impl Clock {
     }
 
     /// Returns whether a test may move this clock, so that a deadline may have passed before the driver knows.
-    #[inline]
     pub(crate) fn may_be_paused(&self) -> bool {
         self.source == Source::Test
     }
 
     /// Returns what a timer may remember of its task: nothing on a clock that a test may move, where each poll has to look whether the deadline has
     /// passed.
-    #[inline]
     pub(crate) fn known(&self, task: WakerId) -> WakerId {
         if self.may_be_paused() {
             WakerId::UNKNOWN
@@ -169,7 +164,6 @@ impl Clock {
     }
 
     /// Reads the clock. If a test may pause it, this must be called in its runtime.
-    #[inline]
     pub(crate) fn now(&self) -> Moment {
         match self.source {
             Source::Machine => Moment::of_machine(),
@@ -188,7 +182,6 @@ impl Clock {
 
     /// Returns the number of ticks, a power of two, to whose multiples the deadline of a timer with this delay is rounded up: the greatest
     /// within its slack. This takes no division.
-    #[inline]
     pub(crate) fn resolution(&self, delay: Nanos) -> u64 {
         if delay.0 < self.coarse_from {
             return 1;
@@ -204,25 +197,21 @@ impl Clock {
     }
 
     /// Returns the tick in progress, rounded down so that a turn is never ahead of the clock.
-    #[inline]
     pub(crate) fn tick_at(&self, now: Moment) -> Tick {
         Tick(now.since(self.origin).0 / self.tick)
     }
 
     /// Returns the first tick that begins at or after `when`, rounded up so that no timer is early, and to a multiple of `resolution`.
-    #[inline]
     pub(crate) fn due(&self, when: Moment, resolution: u64) -> Tick {
         let tick = when.since(self.origin).0.div_ceil(self.tick.get());
         Tick((tick + (resolution - 1)) & !(resolution - 1)).min(self.last)
     }
 
-    #[inline]
     pub(crate) fn start_of(&self, tick: Tick) -> Moment {
         self.origin.after(Nanos(tick.0.saturating_mul(self.tick.get())))
     }
 
     /// Returns whether `until`, the start of a tick, is no later than that of the first tick that begins at or after `when`.
-    #[inline]
     pub(crate) fn is_due_by(&self, until: Moment, when: Moment) -> bool {
         until.0 < when.0 + self.tick.get()
     }

@@ -54,12 +54,10 @@ impl SpareCounts {
         drop(former);
     }
 
-    #[inline]
     pub(crate) fn set_kept_until(&self, until: Moment) {
         self.kept_until.store(until.0, Relaxed);
     }
 
-    #[inline]
     pub(crate) fn count_take_over(&self) {
         self.taken_over.store(self.taken_over.load(Relaxed) + 1, Relaxed);
         self.kept_until.store(0, Relaxed);

@@ -18,7 +18,6 @@ impl Nanos {
     pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
 
     /// Converts a duration, cut to [`Nanos::FAR_FUTURE`], in 64 bits, whereas `Duration::as_nanos` computes in 128.
-    #[inline]
     pub(crate) fn of(duration: Duration) -> Nanos {
         if duration.as_secs() >= Nanos::FAR_FUTURE.0 / 1_000_000_000 {
             return Nanos::FAR_FUTURE;
@@ -66,22 +65,18 @@ struct Fields {
 }
 
 impl Hasher for Fields {
-    #[inline]
     fn write_i64(&mut self, seconds: i64) {
         self.others |= self.seconds.replace(seconds).is_some();
     }
 
-    #[inline]
     fn write_u64(&mut self, seconds: u64) {
         self.write_i64(seconds as i64);
     }
 
-    #[inline]
     fn write_u32(&mut self, nanos: u32) {
         self.others |= self.nanos.replace(nanos).is_some();
     }
 
-    #[inline]
     fn write(&mut self, _: &[u8]) {
         self.others = true;
     }
@@ -101,18 +96,15 @@ impl Moment {
     const BEFORE_FIRST: u64 = 1 << 61;
 
     /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it.
-    #[inline]
     pub(crate) fn now() -> Moment {
         Moment::of(Instant::now())
     }
 
     /// Reads the machine's clock.
-    #[inline]
     pub(crate) fn of_machine() -> Moment {
         Moment::of(Instant::from_std(std::time::Instant::now()))
     }
 
-    #[inline]
     pub(crate) fn of(instant: Instant) -> Moment {
         let mut fields = Fields::default();
         instant.hash(&mut fields);
@@ -154,18 +146,15 @@ impl Moment {
         }
     }
 
-    #[inline]
     pub(crate) fn after(self, span: Nanos) -> Moment {
         Moment(self.0.saturating_add(span.0))
     }
 
-    #[inline]
     pub(crate) fn before(self, span: Nanos) -> Moment {
         Moment(self.0.saturating_sub(span.0))
     }
 
     /// Returns the span from `earlier` until this moment, or zero if `earlier` is the later one.
-    #[inline]
     pub(crate) fn since(self, earlier: Moment) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }

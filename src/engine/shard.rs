@@ -157,13 +157,11 @@ impl Shard {
     }
 
     /// Returns whether this is the shard of thread or worker `number` in a runtime's engine, and has not ended.
-    #[inline]
     pub(crate) fn serves(&self, runtime: Id, number: usize) -> bool {
         self.runtime == Some(runtime) && self.index == number & self.mask && !self.has_ended()
     }
 
     /// Returns whether this shard has timers of this wheel, and those that it may refuse or those that it may not.
-    #[inline]
     pub(crate) fn is_of(&self, wheel: WheelId, may_refuse: bool) -> bool {
         self.wheel == wheel && self.may_refuse == may_refuse
     }
@@ -188,7 +186,6 @@ impl Shard {
         lock(&self.state).ended_at.unwrap_or(Moment::ZERO)
     }
 
-    #[inline]
     pub(crate) fn wake_at(&self) -> Moment {
         Moment(self.wake_at.load(Relaxed))
     }
@@ -204,7 +201,6 @@ impl Shard {
     }
 
     /// Returns whether the shard has ended, as far as this thread knows.
-    #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.horizon() == Moment::NEVER
     }
@@ -278,7 +274,6 @@ impl Shard {
     }
 
     /// Locks the shard. A thread that meets another one here, time and again, uses another shard.
-    #[inline]
     fn lock_noticing(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
             super::number::met_another();
@@ -295,7 +290,6 @@ impl Shard {
     }
 
     /// Returns the wheel if the entry is there that is due at `until`, so that its key is valid. The caller holds the lock.
-    #[inline]
     fn wheel_of<'a>(&self, state: &'a mut State, until: Moment) -> Option<&'a mut TimingWheel<Waker>> {
         let has_expired = until <= self.horizon() && !planted("expired_key");
         state.wheel.as_mut().filter(|_| !has_expired)

@@ -116,7 +116,6 @@ pub(crate) fn with<R>(act: impl FnOnce(&Thread) -> R) -> Option<R> {
 
 /// Returns the index of this thread as a worker, if it is one. Tokio has a function for that from 1.54 on, which the glob import finds if it is there.
 /// Otherwise this returns `None`.
-#[inline]
 #[allow(dead_code, unused_imports, reason = "for Tokio before 1.54")]
 pub(super) fn worker_index() -> Option<usize> {
     mod otherwise {
@@ -212,7 +211,6 @@ impl Thread {
     }
 
     /// Returns the runtime in which a timer of a wheel that may be `pinned` waits, and the number by which its shard is chosen.
-    #[inline]
     fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
         let index = worker_index();
         let here = self.find_runtime(index, task);
@@ -310,7 +308,6 @@ impl Thread {
     }
 
     /// Returns the place of the last shard of a wheel, where another wheel's may be.
-    #[inline]
     fn last_shard(&self, wheel: WheelId, may_refuse: bool) -> &Cell<Option<Arc<Shard>>> {
         let wheel = wheel.place(SHARDS / 2);
         &self.shards[2 * wheel + usize::from(may_refuse)]

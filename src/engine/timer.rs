@@ -87,18 +87,15 @@ impl Timer {
     }
 
     /// Creates a timer that is due `delay` after its first poll.
-    #[inline]
     pub(crate) fn counting(shard: AnyShard, delay: Duration) -> Timer {
         Timer::new(shard, Moment::ZERO.after(Nanos::of(delay)), State::Counting)
     }
 
-    #[inline]
     pub(crate) fn at(shard: AnyShard, deadline: Moment) -> Timer {
         Timer::new(shard, deadline, State::New)
     }
 
     /// Creates a timer that is due `duration` after `now`. If that is zero, it is due at the first poll.
-    #[inline]
     pub(crate) fn after(shard: AnyShard, now: Moment, duration: Duration) -> Timer {
         let state = if duration.is_zero() {
             State::Immediate
@@ -120,7 +117,6 @@ impl Timer {
     }
 
     /// Reads the clock by which the timer waits or, before its first poll, from which it would count here.
-    #[inline]
     pub(crate) fn now(&self) -> Moment {
         match &self.shard {
             Some(shard) if self.state == State::Waiting && !shard.has_ended() => shard.alarm.now(),
@@ -129,7 +125,6 @@ impl Timer {
     }
 
     /// Reads the clock from which a timer of this wheel would count here.
-    #[inline]
     fn now_here(&self) -> Moment {
         match &self.shard {
             Some(shard) if shard.pinned().is_some() => shard.shared.now(),
@@ -146,7 +141,6 @@ impl Timer {
     }
 
     /// Returns the deadline of a timer that is [`State::Counting`] and whose first poll is `now`.
-    #[inline]
     fn counted_from(&self, now: Moment) -> Moment {
         now.after(self.deadline.since(Moment::ZERO))
     }

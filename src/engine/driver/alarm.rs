@@ -132,7 +132,6 @@ impl Alarm {
     }
 
     /// Reads the clock.
-    #[inline]
     pub(crate) fn now(&self) -> Moment {
         if self.clock.may_be_paused() {
             self.in_runtime(|| self.clock.now()).unwrap_or_else(clock::now)
@@ -143,7 +142,6 @@ impl Alarm {
 
     /// Returns whether a timer for `when` may complete. `now` is a reading of the clock, if there was one. On a clock that a test may pause, Tokio's timer
     /// decides.
-    #[inline]
     pub(crate) fn has_passed(&self, when: Moment, now: Option<Moment>) -> bool {
         if self.clock.may_be_paused() {
             // The clock of the caller's runtime may be another one.

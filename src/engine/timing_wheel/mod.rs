@@ -140,7 +140,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns the number of entries.
-    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -151,7 +150,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
-    #[inline]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
         // This comes first, because it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());
@@ -215,7 +213,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Ends a timer and returns its value.
-    #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> T {
         self.take(key.index())
     }

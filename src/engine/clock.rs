@@ -201,9 +201,9 @@ impl Clock {
         Tick(now.since(self.origin).0 / self.tick)
     }
 
-    /// Returns the first tick that begins at or after `when`, rounded up so that no timer is early, and to a multiple of `resolution`.
-    pub(crate) fn due(&self, when: Moment, resolution: u64) -> Tick {
-        let tick = when.since(self.origin).0.div_ceil(self.tick.get());
+    /// Returns the first tick that begins at or after `deadline`, rounded up so that no timer is early, and to a multiple of `resolution`.
+    pub(crate) fn due(&self, deadline: Moment, resolution: u64) -> Tick {
+        let tick = deadline.since(self.origin).0.div_ceil(self.tick.get());
         Tick((tick + (resolution - 1)) & !(resolution - 1)).min(self.last)
     }
 
@@ -211,9 +211,9 @@ impl Clock {
         self.origin.after(Nanos(tick.0.saturating_mul(self.tick.get())))
     }
 
-    /// Returns whether `until`, the start of a tick, is no later than that of the first tick that begins at or after `when`.
-    pub(crate) fn is_due_by(&self, until: Moment, when: Moment) -> bool {
-        until.0 < when.0 + self.tick.get()
+    /// Returns whether `until`, the start of a tick, is no later than that of the first tick that begins at or after `deadline`.
+    pub(crate) fn is_due_by(&self, until: Moment, deadline: Moment) -> bool {
+        until.0 < deadline.0 + self.tick.get()
     }
 }
 

@@ -76,8 +76,8 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the task from which this thread is to learn that it is a worker.
     learning: Cell<Weak<()>>,
-    /// The shards that this thread used last, by wheel and by whether it may refuse their timers. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of
-    /// the cost of a timeout around a ready future.
+    /// The shards that this thread used last, by wheel and by whether it may refuse their timers. They are handed from one timer to the next, because to
+    /// clone and drop an `Arc` would be most of the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
     /// The task that cancelled a timer here last, with a spare or a long one. It will hardly wait for its next one.
@@ -241,17 +241,18 @@ impl Thread {
             cancelled_last: task.is_task() && self.canceller.get() == task,
         };
         if let Some(spare) = self.spare.take() {
-            if serves(&spare.shard) {
+            if spare.shard.is_of(wheel, may_be_refused) {
                 self.note_if_unclaimed(&spare);
                 self.set_kept_until(Moment::ZERO);
-                bound.spare = Some(spare.entry);
-                // What stood for the wheel can be kept here.
-                let former = shard.replace(spare.shard);
-                last.set(last.take().or(former));
-                return bound;
-            }
-            if spare.shard.is_of(wheel, may_be_refused) {
-                self.free(spare);
+                if serves(&spare.shard) {
+                    bound.spare = Some(spare.entry);
+                    // What stood for the wheel can be kept here.
+                    let former = shard.replace(spare.shard);
+                    last.set(last.take().or(former));
+                    return bound;
+                }
+                // Its task has come from another thread, whose shard would keep the memory of a burst for it.
+                drop(spare.free());
             } else {
                 self.put_back(spare);
             }
@@ -265,15 +266,6 @@ impl Thread {
         }
         last.set(last.take().or_else(|| shard.clone()));
         bound
-    }
-
-    /// Frees a spare that is in another shard than the new timer of its wheel: its task has come from another thread, whose shard would keep the
-    /// memory of a burst for it.
-    #[cold]
-    fn free(&self, spare: Spare) {
-        self.note_if_unclaimed(&spare);
-        self.set_kept_until(Moment::ZERO);
-        drop(spare.free());
     }
 
     /// Takes out the spare, if it is this task's.

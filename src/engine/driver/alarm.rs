@@ -140,14 +140,15 @@ impl Alarm {
         }
     }
 
-    /// Returns whether a timer for `when` may complete. `now` is a reading of the clock, if there was one. On a clock that a test may pause, Tokio's timer
+    /// Returns whether a timer for `deadline` may complete. `now` is a reading of the clock, if there was one. On a clock that a test may pause, Tokio's timer
     /// decides.
-    pub(crate) fn has_passed(&self, when: Moment, now: Option<Moment>) -> bool {
+    pub(crate) fn has_passed(&self, deadline: Moment, now: Option<Moment>) -> bool {
         if self.clock.may_be_paused() {
             // The clock of the caller's runtime may be another one.
-            self.in_runtime(|| tokio_timer::has_passed(when)).unwrap_or(false)
+            self.in_runtime(|| tokio_timer::has_passed(deadline))
+                .unwrap_or(false)
         } else {
-            when <= now.unwrap_or_else(|| self.clock.now())
+            deadline <= now.unwrap_or_else(|| self.clock.now())
         }
     }
 

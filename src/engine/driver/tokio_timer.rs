@@ -145,16 +145,16 @@ pub(crate) fn panic_as_ended() -> ! {
     panic!("A Tokio 1.x context was found, but it is being shutdown.")
 }
 
-/// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for `when` fires. Outside runtimes, and in one
+/// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for `deadline` fires. Outside runtimes, and in one
 /// whose timers have ended, nobody knows.
-pub(crate) fn has_passed(when: Moment) -> bool {
+pub(crate) fn has_passed(deadline: Moment) -> bool {
     if Handle::try_current().is_err() {
         return false;
     }
-    let when = when.instant();
-    let sleep = pin!(time::sleep_until(when));
+    let deadline = deadline.instant();
+    let sleep = pin!(time::sleep_until(deadline));
     // Where timers have ended, each elapses at once. That is asked last, because they may be about to.
-    reset_and_look(sleep, when) && !have_ended(pin!(probe(when)))
+    reset_and_look(sleep, deadline) && !have_ended(pin!(probe(deadline)))
 }
 
 /// Resets a sleep. Returns whether the millisecond has been processed, because then it elapses at once.

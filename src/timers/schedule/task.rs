@@ -91,6 +91,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
                 deadline,
+                // Until it has a place on the roster, which has none once the wheel has been shut down.
                 progress: Progress::Never(ScheduleError::Shutdown),
                 join_waker: None,
             }),

@@ -15,7 +15,7 @@ use super::{
     scoped::Scoped,
 };
 use crate::{
-    engine::moment::{Moment, after},
+    engine::clock::{Moment, after},
     error::Elapsed,
     observe::labelled::{Labelled, counted::CountedScope},
     wheel::Wheel,

@@ -10,7 +10,7 @@
 use std::mem;
 
 use super::{
-    moment::Moment,
+    clock::Moment,
     shard::Shard,
     shared::Tally,
     sync::{Arc, AtomicU64, LazyLock, Mutex, MutexGuard, Ordering::Relaxed, lock},

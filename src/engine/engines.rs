@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    clock::{Clock, may_be_paused},
+    clock::{Clock, Moment, may_be_paused},
     counts::{self, Counts},
     driver::{
         alarm::{Alarm, Next, Set},
@@ -28,7 +28,6 @@ use super::{
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
     events,
-    moment::Moment,
     shard::Shard,
     shared::{Shared, Tally, WheelId},
     sync::{Arc, LazyLock, Mutex, MutexGuard, lock, planted},

@@ -25,7 +25,6 @@ pub(crate) mod engines;
 pub(crate) mod events;
 pub(crate) mod labels;
 pub(crate) mod lag;
-pub(crate) mod moment;
 pub(crate) mod number;
 pub(crate) mod shard;
 pub(crate) mod shared;

@@ -16,9 +16,8 @@ use std::{fmt, mem, task::Waker};
 use tokio::runtime::Id;
 
 use super::{
-    clock::Clock,
+    clock::{Clock, Moment},
     driver::alarm::Alarm,
-    moment::Moment,
     shared::{Admission, Refusal, Shared, Tally, WheelId},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, planted, try_lock},
     timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},

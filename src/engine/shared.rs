@@ -5,11 +5,10 @@ use std::{sync::OnceLock, time::Duration};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    clock::{self, Slack, may_be_paused_in},
+    clock::{self, Moment, Nanos, Slack, may_be_paused_in},
     events,
     labels::Labels,
     lag::{LagHistogram, LagRecorder},
-    moment::{Moment, Nanos},
     sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
 };
 

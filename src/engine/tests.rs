@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use super::{
+    clock::{Moment, Nanos},
     engines,
-    moment::{Moment, Nanos},
     shared::WheelId,
     thread::{with, worker_index},
     timer::Timer,

@@ -30,9 +30,9 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
+    clock::Moment,
     counts::SpareCounts,
     engines::engine_for,
-    moment::Moment,
     number,
     shard::{AnyShard, Shard, SpareEntry, shared_of, wheel_id_of},
     shared::WheelId,

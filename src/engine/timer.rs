@@ -7,9 +7,8 @@ use std::{
 };
 
 use super::{
-    clock::may_be_paused,
+    clock::{Moment, Nanos, may_be_paused},
     driver::tokio_timer::has_passed,
-    moment::{Moment, Nanos},
     shard::{AnyShard, Shard, SpareEntry, Started, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},

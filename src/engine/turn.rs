@@ -7,9 +7,9 @@ use std::{
 };
 
 use super::{
+    clock::{Moment, Nanos},
     driver::alarm::{Alarm, Driver, Next},
     events,
-    moment::{Moment, Nanos},
     shard::Shard,
     shared::Shared,
     sync::{Arc, Ordering::Relaxed},

@@ -58,7 +58,7 @@ pub use crate::timers::{interval::Interval, timeout::Timeout};
 use tokio::{runtime::Handle, task};
 
 use crate::{
-    engine::{moment::Moment, shard::AnyShard},
+    engine::{clock::Moment, shard::AnyShard},
     timers::{self, idle::IdleTimer},
     wheel::Wheel,
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Duration, Instant, global_shard};
-use crate::{engine::moment::Moment, timers::sleep};
+use crate::{engine::clock::Moment, timers::sleep};
 
 /// Waits until `duration` has elapsed, on the global wheel.
 ///

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     engine::{
-        moment::{Moment, Nanos},
+        clock::{Moment, Nanos},
         shard::{AnyShard, shared_of},
         sync::{AtomicU64, Mutex, Ordering, lock, try_lock},
     },

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
-    engine::moment::{Moment, Nanos},
+    engine::clock::{Moment, Nanos},
     error::SleepError,
     timers::sleep::Sleep,
     wheel::Wheel,

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     engine::{
-        moment::{Nanos, after},
+        clock::{Nanos, after},
         sync::{Mutex, lock},
     },
     error::{ScheduleError, SleepError},

@@ -12,7 +12,7 @@ use tokio::{task::coop, time::Instant};
 
 use crate::{
     engine::{
-        moment::{Moment, Nanos},
+        clock::{Moment, Nanos},
         shard::AnyShard,
         shared::{Refusal, Shared},
         timer::{Polled, Timer},

@@ -32,8 +32,7 @@ use tokio::{runtime::Handle, sync::Notify, time::Sleep};
 
 use super::tokio_timer::{self, TokioTimer};
 use crate::engine::{
-    clock::{self, Clock},
-    moment::{Moment, Nanos},
+    clock::{self, Clock, Moment, Nanos},
     sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
 

@@ -12,7 +12,7 @@ use std::{
 use tokio::time;
 
 use super::tokio_timer::reset_and_look;
-use crate::engine::moment::Moment;
+use crate::engine::clock::Moment;
 
 /// Returns whether the current runtime has the alternative timer.
 ///

@@ -36,7 +36,7 @@ use tokio::{
 };
 
 use crate::engine::{
-    moment::{Moment, Nanos},
+    clock::{Moment, Nanos},
     sync::thread_local,
 };
 

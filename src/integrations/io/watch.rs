@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    engine::moment::after,
+    engine::clock::after,
     error::TimeoutError,
     timers::{sleep::Sleep, waiter::Waiter},
     wheel::Wheel,

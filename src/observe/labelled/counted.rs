@@ -9,8 +9,8 @@ use std::{
 
 use crate::{
     engine::{
+        clock::Nanos,
         labels::{LabelId, Outcome},
-        moment::Nanos,
         shared::Shared,
         timer::Timer,
     },

@@ -15,7 +15,7 @@ use std::{
 use futures_core::Stream;
 use tokio::{task::coop, time::Instant};
 
-use crate::{engine::moment::after, timers::waiter::Waiter, wheel::Wheel};
+use crate::{engine::clock::after, timers::waiter::Waiter, wheel::Wheel};
 use entries::Entries;
 use timer::QueueTimer;
 

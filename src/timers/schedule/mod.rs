@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::{
     engine::{
-        moment::{Moment, after},
+        clock::{Moment, after},
         timer::Timer,
     },
     error::ScheduleError,

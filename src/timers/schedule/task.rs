@@ -23,7 +23,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use crate::{
     engine::{
-        moment::Moment,
+        clock::Moment,
         sync::{Mutex, MutexGuard, lock},
         timer::Timer,
     },

@@ -12,7 +12,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use crate::engine::{moment::Moment, sync};
+use crate::engine::{clock::Moment, sync};
 
 /// Checks every order with at most `preemptions`. One more often takes ten times as long, and known bugs of this kind need no
 /// more than two or three.

@@ -13,10 +13,9 @@ use loom::thread::{self, JoinHandle};
 use super::task::{Bell, Task};
 use crate::{
     engine::{
-        clock::{Clock, Slack},
+        clock::{Clock, Moment, Slack},
         driver::alarm::{Alarm, Driver, Next},
         engines::{self, Engine},
-        moment::Moment,
         shard::Shard,
         shared::{Settings, Shared, WheelId},
         sync,

@@ -2,7 +2,7 @@
 
 use super::{
     Tick, TimingWheel,
-    bucket::{Bucket, NIL, Place},
+    level::{Bucket, NIL, Place},
 };
 
 impl<T> TimingWheel<T> {

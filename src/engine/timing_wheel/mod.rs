@@ -57,27 +57,22 @@
 //! power of the levels below it, in ticks. Each entry takes a cell, and each bucket 8 bytes.
 
 mod advance;
-mod bucket;
-mod census;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 mod invariants;
 mod level;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
-mod spread;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::mem;
+use std::{mem, ops::Range};
 
 use slab::Slab;
 
-use bucket::{Bucket, Entry, NIL, Place};
-use level::Level;
+use level::{Bucket, Entry, Level, NIL, Place};
 
 pub(crate) use advance::Advanced;
-pub(crate) use bucket::Key;
-pub(crate) use census::Site;
+pub(crate) use level::Key;
 
 /// One tick. The owner of the wheel knows when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +81,14 @@ pub(crate) struct Tick(pub(crate) u64);
 impl Tick {
     pub(crate) const ZERO: Tick = Tick(0);
     pub(crate) const MAX: Tick = Tick(u64::MAX);
+}
+
+/// Where a pending entry is, and when it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) due: Tick,
+    pub(crate) level: usize,
+    pub(crate) bucket: usize,
 }
 
 /// Values of type `T`, each with a tick at which it is due. The wheel has no clock: its owner tells it the current tick.
@@ -283,5 +286,27 @@ impl<T> TimingWheel<T> {
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
+    }
+
+    /// Returns the number of cells, used or not.
+    pub(crate) fn cells(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Returns the entries in a range of cells. An overdue entry is reported in the current bucket of the finest level.
+    pub(crate) fn sites(&self, cells: Range<usize>) -> impl Iterator<Item = Site> {
+        cells.filter_map(move |cell| {
+            let entry = self.entries.get(cell)?;
+            let place = if entry.place == Place::OVERDUE {
+                self.levels[0].place(self.now)
+            } else {
+                entry.place
+            };
+            Some(Site {
+                due: entry.due,
+                level: place.ordinal() >> self.ring_bits,
+                bucket: place.ordinal() & ((1 << self.ring_bits) - 1),
+            })
+        })
     }
 }

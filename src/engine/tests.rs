@@ -13,8 +13,6 @@ use tokio::{
 
 use super::{
     clock::{Moment, Nanos},
-    engines,
-    shared::WheelId,
     thread::{with, worker_index},
     timer::Timer,
 };
@@ -138,30 +136,6 @@ fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
     let (before, after) = task.unwrap();
     assert!(before.is_some());
     assert_eq!(after, before);
-}
-
-/// As when a process is stopped for a minute between a reading of the clock and the lock, while the driver goes on first.
-#[test]
-fn a_long_timer_does_not_elapse_with_an_entry_that_would_have_been_due_early() {
-    let task = multi(1).block_on(async {
-        tokio::spawn(use_timer()).await.unwrap();
-        tokio::spawn(async {
-            use_timer_of(Duration::from_secs(3600)).await;
-            let here = Handle::current().id();
-            let engines = engines::of_wheel(WheelId::GLOBAL);
-            for shard in engines.iter().flat_map(|engine| &engine.shards) {
-                if shard.runtime == Some(here) {
-                    let in_a_minute = Moment::now().after(Nanos::of(Duration::from_secs(60)));
-                    let tick = shard.clock.tick_at(in_a_minute);
-                    shard.visit(tick, shard.clock.start_of(tick), 1, &mut Vec::new());
-                }
-            }
-            let mut timer = Timer::counting(None, Duration::from_secs(3600));
-            poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await
-        })
-        .await
-    });
-    assert_eq!(task.unwrap(), Poll::Pending);
 }
 
 /// Otherwise every wait of a connection that is idle for most of its timeout would have its entry expire in between.

@@ -10,10 +10,6 @@
 //! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own spare for ever. Once a spare has expired
 //!   unclaimed, the next [`WARY`] timers of its task are not kept.
 //!
-//! **Long timers.** The entry of a timer of 69 s or more (`LONGEST_SPARE`) cannot become a spare, unless it is due early and the timer is then started again for
-//! the rest. That is worth while for a task that cancels one such timer after the other, and not for tasks that wait. So the thread remembers the task
-//! that started a long timer last, and if the same task cancels it before another one starts one, its next entry is due early (`entry_for` in `timer.rs`).
-//!
 //! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
 //! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
 //! the threads of a multi-thread runtime work for no other. So a thread that a task of our own, which nothing else polls, has seen as worker n
@@ -62,15 +58,6 @@ impl Spare {
     }
 }
 
-/// What a timer that is bound to a shard is given beside it.
-#[derive(Default)]
-pub(crate) struct Bound {
-    /// A spare in that shard.
-    pub(crate) spare: Option<SpareEntry>,
-    /// Whether the same task was the last to cancel a timer on this thread.
-    pub(crate) cancelled_last: bool,
-}
-
 pub(crate) struct Thread {
     /// The runtime of this thread and its index as a worker there, which is not 0. It holds only while Tokio reports the same index.
     worker: Cell<Option<(Id, usize)>>,
@@ -80,10 +67,8 @@ pub(crate) struct Thread {
     /// clone and drop an `Arc` would be most of the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
-    /// The task that cancelled a timer here last, with a spare or a long one. It will hardly wait for its next one.
-    canceller: Cell<WakerId>,
-    /// The task that was the last to start a long timer here, until it cancels one.
-    long_starter: Cell<WakerId>,
+    /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
+    pub(crate) last_long: Cell<WakerId>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
@@ -99,8 +84,7 @@ thread_local! {
             learning: Cell::new(Weak::new()),
             shards: [const { Cell::new(None) }; SHARDS],
             spare: Cell::new(None),
-            canceller: Cell::new(WakerId::UNKNOWN),
-            long_starter: Cell::new(WakerId::UNKNOWN),
+            last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
             counted_shard: Cell::new(ptr::null()),
             wary: Cell::new((WakerId::UNKNOWN, 0)),
@@ -137,9 +121,9 @@ pub(super) fn worker_index() -> Option<usize> {
 /// Panics as [`Thread::bind`] does.
 #[cold]
 #[track_caller]
-pub(crate) fn bind_without_locals(shard: &mut AnyShard, may_be_refused: bool) -> Bound {
+pub(crate) fn bind_without_locals(shard: &mut AnyShard, may_be_refused: bool) -> Option<SpareEntry> {
     *shard = Some(engine_for(shared_of(shard), None).shard(0, may_be_refused));
-    Bound::default()
+    None
 }
 
 impl Drop for Thread {
@@ -226,7 +210,12 @@ impl Thread {
     ///
     /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then as it was.
     #[track_caller]
-    pub(crate) fn bind(&self, shard: &mut AnyShard, may_be_refused: bool, task: WakerId) -> Bound {
+    pub(crate) fn bind(
+        &self,
+        shard: &mut AnyShard,
+        may_be_refused: bool,
+        task: WakerId,
+    ) -> Option<SpareEntry> {
         let pinned = shard.as_ref().and_then(|shard| shard.pinned());
         let wheel = wheel_id_of(shard);
         let whereabouts = self.whereabouts(pinned, task);
@@ -236,20 +225,15 @@ impl Thread {
             whereabouts.is_some_and(serves)
         };
         let last = self.last_shard(wheel, may_be_refused);
-        let mut bound = Bound {
-            spare: None,
-            cancelled_last: task.is_task() && self.canceller.get() == task,
-        };
         if let Some(spare) = self.spare.take() {
             if spare.shard.is_of(wheel, may_be_refused) {
                 self.note_if_unclaimed(&spare);
                 self.set_kept_until(Moment::ZERO);
                 if serves(&spare.shard) {
-                    bound.spare = Some(spare.entry);
                     // What stood for the wheel can be kept here.
                     let former = shard.replace(spare.shard);
                     last.set(last.take().or(former));
-                    return bound;
+                    return Some(spare.entry);
                 }
                 // Its task has come from another thread, whose shard would keep the memory of a burst for it.
                 drop(spare.free());
@@ -265,7 +249,7 @@ impl Thread {
             }));
         }
         last.set(last.take().or_else(|| shard.clone()));
-        bound
+        None
     }
 
     /// Takes out the spare, if it is this task's.
@@ -338,29 +322,9 @@ impl Thread {
         drop(last.replace(Some(shard)));
     }
 
-    /// Remembers the task that has started a long timer.
-    pub(crate) fn note_long_started(&self, task: WakerId) {
-        self.long_starter.set(task);
-    }
-
-    /// Remembers the task that has cancelled a timer without a spare, if it was the last to start a long one.
-    pub(crate) fn note_cancelled(&self, task: WakerId) {
-        if task.is_task() && self.long_starter.replace(WakerId::UNKNOWN) == task {
-            self.canceller.set(task);
-        }
-    }
-
-    /// Forgets that a task cancels its timers, because it still waits for one whose entry was due early.
-    pub(crate) fn note_waits(&self, task: WakerId) {
-        if self.canceller.get() == task {
-            self.canceller.set(WakerId::UNKNOWN);
-        }
-    }
-
     /// Keeps the entry of a timer that is cancelled, in place of another one.
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
-        self.canceller.set(spare.task);
         let (task, left) = self.wary.get();
         if task == spare.task && left > 0 {
             self.wary.set((task, left - 1));

@@ -12,16 +12,13 @@ use super::{
     shard::{AnyShard, Shard, SpareEntry, Started, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
-    thread::{self, Bound, Spare, Thread},
-    timing_wheel::{Key, Tick},
+    thread::{self, Spare, Thread},
+    timing_wheel::Key,
     waker_id::WakerId,
 };
 
-/// An entry may become a spare if it is due less than this, which is 69 s, after its timer was started. So a spare is gone after a minute or so.
+/// A spare is due less than this, which is 69 s, after its timer was started or cancelled. So it is gone after a minute or so.
 const LONGEST_SPARE: Nanos = Nanos(1 << 36);
-
-/// The entry of a longer timer that will probably be cancelled soon is due after this, which is 34 s, so that it may become a spare.
-const EARLY: Nanos = Nanos(LONGEST_SPARE.0 / 2);
 
 /// A spare is taken over only if it is due after at least an eighth of the timer's duration. Otherwise the timer would soon have to be started again.
 const LEAST_PART: u64 = 8;
@@ -39,8 +36,7 @@ pub(crate) struct Timer {
     task: WakerId,
     key: Option<Key>,
     state: State,
-    /// Whether the entry becomes a spare if the timer is cancelled.
-    leaves_spare: bool,
+    on_cancel: OnCancel,
     /// Whether the wheel may refuse the timer.
     may_be_refused: bool,
     admission: Admission,
@@ -67,6 +63,17 @@ enum State {
     Elapsed,
 }
 
+/// What becomes of the entry if the timer is cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnCancel {
+    Remove,
+    /// It becomes a spare.
+    Keep,
+    /// The timer is longer than [`LONGEST_SPARE`]. If its task cancels one after the other, the entry is brought forward and becomes a spare. A timer that
+    /// takes it over is started again for the rest if it waits until that is due.
+    BringForward,
+}
+
 /// What came of a poll. Only a timer that may be refused fails.
 pub(crate) type Polled = Poll<Result<(), Refusal>>;
 
@@ -79,7 +86,7 @@ impl Timer {
             task: WakerId::UNKNOWN,
             key: None,
             state,
-            leaves_spare: false,
+            on_cancel: OnCancel::Remove,
             may_be_refused: false,
             admission: Admission::First,
         }
@@ -263,7 +270,7 @@ impl Timer {
                 return false;
             }
             // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
-            self.leaves_spare = false;
+            self.on_cancel = OnCancel::Remove;
             task = other;
         }
         self.task = shard.clock.known(task);
@@ -330,7 +337,8 @@ impl Timer {
             return false;
         }
         (self.deadline, self.until, self.task) = (deadline, until, spare.task);
-        (self.key, self.state, self.leaves_spare) = (Some(spare.entry.key), State::Waiting, true);
+        (self.key, self.state) = (Some(spare.entry.key), State::Waiting);
+        self.on_cancel = OnCancel::Keep;
         thread.count_take_over();
         if let Some(shard) = self.shard.replace(spare.shard) {
             thread.return_shard(shard);
@@ -365,8 +373,8 @@ impl Timer {
     ) -> Polled {
         let (clone, task) = self.identified(waker);
         let is_restart = self.state == State::Waiting && !self.has_lost_engine();
-        let bound = if is_restart {
-            Bound::default()
+        let spare = if is_restart {
+            None
         } else {
             self.bind(deadline, task)
         };
@@ -380,34 +388,30 @@ impl Timer {
             now.get_or_insert_with(|| clock.now());
         }
         let (left, now) = time_left(shard, deadline, now);
-        let (due, may_become_spare) = entry_for(shard, deadline, left, wait, &bound);
-        if is_restart && self.leaves_spare {
-            thread::with(|thread| thread.note_waits(self.task));
-        } else if !is_restart && !may_become_spare && left >= LONGEST_SPARE {
-            thread::with(|thread| thread.note_long_started(task));
-        }
+        let due = clock.due(deadline, clock.resolution(wait.unwrap_or(left)));
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked where the entry moves that timer, and where it takes no clock reading.
         let may_have_passed = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
-            if let Some(spare) = bound.spare {
+            if let Some(spare) = spare {
                 shard.remove_spare(spare);
             }
             shard.notice_unused();
             return self.elapse();
         }
-        match shard.start(clone, (due, until), bound.spare, self.admission) {
+        match shard.start(clone, (due, until), spare, self.admission) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
-                self.leaves_spare = may_become_spare && !is_restart && task.is_task();
+                self.on_cancel = if is_restart || !task.is_task() || !shard.may_have_spares() {
+                    OnCancel::Remove
+                } else if left < LONGEST_SPARE {
+                    OnCancel::Keep
+                } else {
+                    OnCancel::BringForward
+                };
                 self.admission = Admission::Again;
                 Poll::Pending
-            }
-            Started::HasPassed if may_become_spare && left >= LONGEST_SPARE => {
-                // The thread was stopped until after an early entry was due, so this one is not to be early.
-                thread::with(|thread| thread.note_waits(task));
-                self.start_with_slack(waker, deadline, None, wait)
             }
             Started::HasPassed => {
                 shard.notice_unused();
@@ -424,8 +428,8 @@ impl Timer {
 
     /// Binds the timer to this thread's shard.
     #[inline]
-    fn bind(&mut self, deadline: Moment, task: WakerId) -> Bound {
-        let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
+    fn bind(&mut self, deadline: Moment, task: WakerId) -> Option<SpareEntry> {
+        let spare = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
         self.deadline = deadline;
         // What it had was in another shard. Its key is void here, and with an unknown task no poll takes `until` for that of an entry in this shard.
@@ -434,7 +438,7 @@ impl Timer {
         if self.state != State::Ahead {
             self.state = State::New;
         }
-        bound
+        spare
     }
 
     /// Moves the timer to another deadline. Returns a waker that the caller wakes with no lock held, such as that of the task that waits if the
@@ -545,33 +549,44 @@ impl Timer {
     /// timer is polled again all the same, it waits anew.
     #[inline]
     pub(crate) fn complete(&mut self) {
-        if self.state == State::Waiting && !self.leaves_spare {
-            self.cancel();
+        if self.state == State::Waiting && self.on_cancel == OnCancel::Remove {
+            self.remove();
         }
-    }
-
-    #[cold]
-    fn cancel(&mut self) {
-        self.remove();
-        thread::with(|thread| thread.note_cancelled(self.task));
     }
 
     /// Gives up the entry, to this thread or under the lock.
     fn give_up(&mut self, key: Key) {
+        if self.on_cancel == OnCancel::BringForward {
+            self.bring_spare_forward(&key);
+        }
         let Some(shard) = self.shard.take() else { return };
-        if self.leaves_spare {
+        if self.on_cancel == OnCancel::Remove {
+            shard.remove(key, self.until);
+            thread::with(|thread| thread.return_shard(shard));
+        } else {
             let (until, task) = (self.until, self.task);
             let entry = SpareEntry { key, until };
             let mut spare = Some(Spare { shard, entry, task });
             thread::with(|thread| spare.take().map(|spare| thread.keep(spare)));
             spare.map(Spare::free);
-        } else {
-            shard.remove(key, self.until);
-            thread::with(|thread| {
-                thread.note_cancelled(self.task);
-                thread.return_shard(shard);
-            });
         }
+    }
+
+    /// Brings the entry of a long timer forward, so that it may become a spare, if this thread's last long timer was of the same task.
+    #[cold]
+    fn bring_spare_forward(&mut self, key: &Key) {
+        let Some(shard) = &self.shard else { return };
+        if thread::with(|thread| thread.last_long.replace(self.task)) != Some(self.task) {
+            self.on_cancel = OnCancel::Remove;
+            return;
+        }
+        let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
+        let due = shard.clock.due(soon, 1);
+        let (is_there, ended) = shard.bring_forward(key, self.until, due);
+        if is_there {
+            self.until = shard.clock.start_of(due);
+        }
+        ended.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -586,27 +601,6 @@ fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Op
     }
     let now = shard.alarm.now();
     (deadline.since(now), Some(now))
-}
-
-/// Returns when the entry of a timer is due, with the slack of a timer whose duration is `wait` or else `left`, and whether it may become a spare.
-#[inline]
-fn entry_for(
-    shard: &Shard,
-    deadline: Moment,
-    left: Nanos,
-    wait: Option<Nanos>,
-    bound: &Bound,
-) -> (Tick, bool) {
-    let clock = &shard.clock;
-    let is_long = left >= LONGEST_SPARE;
-    let may_become_spare = (bound.cancelled_last || !is_long) && shard.may_have_spares();
-    if may_become_spare && is_long {
-        // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
-        // the timer still waits then, it is started again for the rest.
-        return (clock.due(deadline.before(Nanos(left.0 - EARLY.0)), 1), true);
-    }
-    let resolution = clock.resolution(wait.unwrap_or(left));
-    (clock.due(deadline, resolution), may_become_spare)
 }
 
 impl Drop for Timer {

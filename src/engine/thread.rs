@@ -152,28 +152,18 @@ impl Thread {
     }
 
     /// Returns the runtime that the caller is in, if any. `index` is the index of the worker if this thread is one, and `task` the task being polled.
-    /// If this has to ask Tokio, it may spawn a task, so that it need not ask again.
     #[inline]
     fn find_runtime(&self, index: Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
             Some((runtime, known)) if index == Some(known) && task.is_task() => Some(runtime),
-            _ => self.ask_tokio(task, index),
+            _ => Handle::try_current().ok().map(|runtime| runtime.id()),
         }
-    }
-
-    fn ask_tokio(&self, task: WakerId, index: Option<usize>) -> Option<Id> {
-        let handle = Handle::try_current().ok()?;
-        let id = handle.id();
-        // What a thread can learn serves only Tokio's tasks, and says nothing of worker 0.
-        if index.is_some_and(|index| index > 0 && self.worker.get() != Some((id, index))) && task.is_task() {
-            self.learn_worker(handle);
-        }
-        Some(id)
     }
 
     /// Spawns a task from which a worker of the runtime, preferably this thread, learns that it is one. A thread has one such task at a time.
     #[cold]
-    fn learn_worker(&self, handle: Handle) {
+    fn learn_worker(&self) {
+        let Ok(handle) = Handle::try_current() else { return };
         let id = handle.id();
         let former = self.learning.take();
         if former.strong_count() > 0 || handle.runtime_flavor() != RuntimeFlavor::MultiThread {
@@ -194,10 +184,16 @@ impl Thread {
         });
     }
 
-    /// Returns the runtime in which a timer of a wheel that may be `pinned` waits, and the number by which its shard is chosen.
+    /// Returns the runtime in which a timer of a wheel that may be `pinned` waits, and the number by which its shard is chosen. A worker that had to ask
+    /// for its runtime then learns it.
     fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
         let index = worker_index();
         let here = self.find_runtime(index, task);
+        // What a thread can learn serves only Tokio's tasks, and says nothing of worker 0.
+        let may_learn = index.is_some_and(|index| index > 0) && task.is_task();
+        if may_learn && self.worker.get() != here.zip(index) {
+            self.learn_worker();
+        }
         let runtime = pinned.or(here)?;
         let index = index.filter(|_| here == Some(runtime));
         Some((runtime, index.unwrap_or_else(number::get)))
@@ -264,11 +260,13 @@ impl Thread {
     }
 
     /// Returns whether a spare's shard serves a timer that is polled here and for whose wheel `shard` stands: it is of that wheel, which is not pinned, and
-    /// of the caller's runtime. To ask for that may spawn a task, as [`Thread::bind`] does.
+    /// of the caller's runtime.
     #[inline]
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
+        // A thread that does not know itself as a worker asks in any case.
+        let index = self.worker.get().and_then(|_| worker_index());
         let wheel = wheel_id_of(shard);
-        wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(worker_index(), spare.task)
+        wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(index, spare.task)
     }
 
     pub(crate) fn put_back(&self, spare: Spare) {

@@ -153,9 +153,9 @@ impl Thread {
 
     /// Returns the runtime that the caller is in, if any. `index` is the index of the worker if this thread is one, and `task` the task being polled.
     #[inline]
-    fn find_runtime(&self, index: Option<usize>, task: WakerId) -> Option<Id> {
+    fn find_runtime(&self, index: impl Fn() -> Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
-            Some((runtime, known)) if index == Some(known) && task.is_task() => Some(runtime),
+            Some((runtime, known)) if index() == Some(known) && task.is_task() => Some(runtime),
             _ => Handle::try_current().ok().map(|runtime| runtime.id()),
         }
     }
@@ -188,7 +188,7 @@ impl Thread {
     /// for its runtime then learns it.
     fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
         let index = worker_index();
-        let here = self.find_runtime(index, task);
+        let here = self.find_runtime(|| index, task);
         // What a thread can learn serves only Tokio's tasks, and says nothing of worker 0.
         let may_learn = index.is_some_and(|index| index > 0) && task.is_task();
         if may_learn && self.worker.get() != here.zip(index) {
@@ -263,10 +263,8 @@ impl Thread {
     /// of the caller's runtime.
     #[inline]
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
-        // A thread that does not know itself as a worker asks in any case.
-        let index = self.worker.get().and_then(|_| worker_index());
         let wheel = wheel_id_of(shard);
-        wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(index, spare.task)
+        wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
     pub(crate) fn put_back(&self, spare: Spare) {

@@ -16,7 +16,7 @@
 //! of a runtime, n > 0, is that runtime's whenever one of Tokio's tasks is polled there as worker n. All others ask.
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
     future::poll_fn,
     ptr,
     sync::Weak,
@@ -66,7 +66,7 @@ pub(crate) struct Thread {
     /// The shards that this thread used last, by wheel and by whether it may refuse their timers. They are handed from one timer to the next, because to
     /// clone and drop an `Arc` would be most of the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
-    spare: Cell<Option<Spare>>,
+    spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
     pub(crate) last_long: Cell<WakerId>,
     /// The counts of this thread's spares, which other threads read.
@@ -83,7 +83,7 @@ thread_local! {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
             shards: [const { Cell::new(None) }; SHARDS],
-            spare: Cell::new(None),
+            spare: RefCell::new(None),
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
             counted_shard: Cell::new(ptr::null()),
@@ -145,10 +145,7 @@ impl Thread {
     /// Returns until when this thread keeps a spare.
     #[cfg(all(test, not(loom)))]
     pub(super) fn kept_until(&self) -> Option<Moment> {
-        let spare = self.spare.take();
-        let until = spare.as_ref().map(|spare| spare.entry.until);
-        self.spare.set(spare);
-        until
+        self.spare.borrow().as_ref().map(|spare| spare.entry.until)
     }
 
     /// Returns the runtime that the caller is in, if any. `index` is the index of the worker if this thread is one, and `task` the task being polled.
@@ -221,21 +218,17 @@ impl Thread {
             whereabouts.is_some_and(serves)
         };
         let last = self.last_shard(wheel, may_be_refused);
-        if let Some(spare) = self.spare.take() {
-            if spare.shard.is_of(wheel, may_be_refused) {
-                self.note_if_unclaimed(&spare);
-                self.set_kept_until(Moment::ZERO);
-                if serves(&spare.shard) {
-                    // What stood for the wheel can be kept here.
-                    let former = shard.replace(spare.shard);
-                    last.set(last.take().or(former));
-                    return Some(spare.entry);
-                }
-                // Its task has come from another thread, whose shard would keep the memory of a burst for it.
-                drop(spare.free());
-            } else {
-                self.put_back(spare);
+        if let Some(spare) = self.take_spare_if(|spare| spare.shard.is_of(wheel, may_be_refused)) {
+            self.note_if_unclaimed(&spare);
+            self.set_kept_until(Moment::ZERO);
+            if serves(&spare.shard) {
+                // What stood for the wheel can be kept here.
+                let former = shard.replace(spare.shard);
+                last.set(last.take().or(former));
+                return Some(spare.entry);
             }
+            // Its task has come from another thread, whose shard would keep the memory of a burst for it.
+            drop(spare.free());
         }
         if !shard.as_ref().is_some_and(serves) {
             *shard = Some(last.take().filter(serves).unwrap_or_else(|| {
@@ -248,15 +241,10 @@ impl Thread {
         None
     }
 
-    /// Takes out the spare, if it is this task's.
+    /// Takes out the spare, if there is one that `fits`.
     #[inline]
-    pub(crate) fn take_spare_of(&self, task: &std::task::Waker) -> Option<Spare> {
-        let spare = self.spare.take()?;
-        if spare.task.is(task) {
-            return Some(spare);
-        }
-        self.spare.set(Some(spare));
-        None
+    pub(crate) fn take_spare_if(&self, fits: impl FnOnce(&Spare) -> bool) -> Option<Spare> {
+        self.spare.borrow_mut().take_if(|spare| fits(spare))
     }
 
     /// Returns whether a spare's shard serves a timer that is polled here and for whose wheel `shard` stands: it is of that wheel, which is not pinned, and
@@ -265,10 +253,6 @@ impl Thread {
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
         let wheel = wheel_id_of(shard);
         wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
-    }
-
-    pub(crate) fn put_back(&self, spare: Spare) {
-        self.spare.set(Some(spare));
     }
 
     /// Counts a spare that has been taken over.

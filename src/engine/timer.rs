@@ -319,24 +319,22 @@ impl Timer {
     /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in time.
     #[inline]
     fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Option<Moment>) -> bool {
-        let Some(spare) = thread.take_spare_of(waker) else {
+        let fits = |spare: &Spare| {
+            let (until, horizon) = (spare.entry.until, spare.shard.horizon());
+            // The horizon is when the last turn came, and stands in for a clock reading.
+            let now = now.unwrap_or(horizon);
+            // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
+            spare.task.is(waker)
+                && (until > horizon || planted("unchecked_take_over"))
+                && spare.shard.clock.is_due_by(until, deadline)
+                && until.0.wrapping_sub(now.0)
+                    >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
+                && thread.spare_serves(spare, &self.shard)
+        };
+        let Some(spare) = thread.take_spare_if(fits) else {
             return false;
         };
-        let horizon = spare.shard.horizon();
-        let until = spare.entry.until;
-        // The horizon is when the last turn came, and stands in for a clock reading.
-        let now = now.unwrap_or(horizon);
-        // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
-        let fits = (until > horizon || planted("unchecked_take_over"))
-            && spare.shard.clock.is_due_by(until, deadline)
-            && until.0.wrapping_sub(now.0)
-                >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
-            && thread.spare_serves(&spare, &self.shard);
-        if !fits {
-            thread.put_back(spare);
-            return false;
-        }
-        (self.deadline, self.until, self.task) = (deadline, until, spare.task);
+        (self.deadline, self.until, self.task) = (deadline, spare.entry.until, spare.task);
         (self.key, self.state) = (Some(spare.entry.key), State::Waiting);
         self.on_cancel = OnCancel::Keep;
         thread.count_take_over();

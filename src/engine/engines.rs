@@ -28,7 +28,7 @@ use super::{
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
     events,
-    shard::Shard,
+    shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
     sync::{Arc, LazyLock, Mutex, MutexGuard, lock, planted},
     turn::{panics, turn, wake_all},
@@ -138,7 +138,7 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
         entries += usage.entries;
         arena_bytes += usage.arena_bytes;
     }
-    let spares = counts::sums(|shard| shard.wheel == shared.wheel);
+    let spares = counts::sums(|shard| shard.kind.wheel == shared.wheel);
     tally.add(spares.tally);
     WheelUsage {
         counts: Counts::new(tally, entries.saturating_sub(spares.kept.len())),
@@ -226,9 +226,9 @@ impl Engine {
         })
     }
 
-    /// Returns the shard of worker or thread `number` for timers that the wheel may refuse, or may not.
-    pub(crate) fn shard(&self, number: usize, may_refuse: bool) -> Arc<Shard> {
-        let index = 2 * number + usize::from(may_refuse);
+    /// Returns the shard of worker or thread `number` for timers of a kind.
+    pub(crate) fn shard(&self, number: usize, kind: Kind) -> Arc<Shard> {
+        let index = 2 * number + usize::from(kind.may_refuse);
         self.shards[index & (self.shards.len() - 1)].clone()
     }
 
@@ -292,7 +292,7 @@ impl Engine {
 
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) {
-        let refusable = self.shards.iter().filter(|shard| shard.may_refuse);
+        let refusable = self.shards.iter().filter(|shard| shard.kind.may_refuse);
         refusable.for_each(|shard| shard.end(wakers));
         self.may_be_idle();
     }

@@ -43,11 +43,9 @@ pub(crate) struct Shard {
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
-    pub(crate) wheel: WheelId,
+    pub(crate) kind: Kind,
     /// Whether a runtime was given to the builder.
     is_pinned: bool,
-    /// Whether the wheel may refuse the timers of this shard.
-    pub(crate) may_refuse: bool,
     /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
     pub(crate) runtime: Option<Id>,
     /// The number of timers for which memory was asked.
@@ -58,7 +56,15 @@ pub(crate) struct Shard {
     mask: usize,
 }
 
-/// What stands for the wheel of a timer that is not bound yet: any shard of that wheel, or `None` for the global wheel.
+/// Which timers a shard has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) wheel: WheelId,
+    /// Whether the wheel may refuse them.
+    pub(crate) may_refuse: bool,
+}
+
+/// What stands for the kind of a timer that is not bound yet: any shard of that kind, or `None` for the global wheel's timers that it may not refuse.
 pub(crate) type AnyShard = Option<Arc<Shard>>;
 
 /// Returns what the engines of a timer's wheel share.
@@ -69,10 +75,14 @@ pub(crate) fn shared_of(shard: &AnyShard) -> &Arc<Shared> {
     }
 }
 
-/// Returns the wheel that a shard stands for.
+/// Returns the kind that a shard stands for.
 #[inline]
-pub(crate) fn wheel_id_of(shard: &AnyShard) -> WheelId {
-    shard.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel)
+pub(crate) fn kind_of(shard: &AnyShard) -> Kind {
+    let global = Kind {
+        wheel: WheelId::GLOBAL,
+        may_refuse: false,
+    };
+    shard.as_ref().map_or(global, |shard| shard.kind)
 }
 
 /// What the lock protects.
@@ -101,13 +111,16 @@ pub(crate) struct SpareEntry {
 }
 
 impl Shard {
-    /// Creates a shard of no engine, which stands for its wheel.
-    pub(crate) fn unbound(shared: Arc<Shared>) -> Shard {
+    /// Creates two shards of no engine, which stand for the kinds of timers of a wheel: those that it may not refuse, and those that it may.
+    pub(crate) fn unbound(shared: &Arc<Shared>) -> [Arc<Shard>; 2] {
         let settings = &shared.settings;
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
-        let shard = Shard::new(shared, Arc::new(Alarm::new(clock)), None, (0, 1), false);
-        shard.end(&mut Vec::new());
-        shard
+        let alarm = Arc::new(Alarm::new(clock));
+        [false, true].map(|may_refuse| {
+            let shard = Shard::new(shared.clone(), alarm.clone(), None, (0, 1), may_refuse);
+            shard.end(&mut Vec::new());
+            Arc::new(shard)
+        })
     }
 
     /// Creates one of the shards of an engine, by its index and their number, which is a power of two.
@@ -127,13 +140,15 @@ impl Shard {
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             wake_at: AtomicU64::new(Moment::NEVER.0),
             wake_after: AtomicU64::new(Moment::NEVER.0),
-            wheel: shared.wheel,
+            kind: Kind {
+                wheel: shared.wheel,
+                may_refuse,
+            },
             capacity: shared.settings.capacity.div_ceil(shards),
             is_pinned: shared.pinned().is_some(),
             clock: alarm.clock,
             shared,
             alarm,
-            may_refuse,
             runtime,
             index,
             mask: shards - 1,
@@ -155,20 +170,18 @@ impl Shard {
         self.is_pinned && self.runtime.is_none()
     }
 
-    /// Returns whether this is the shard of thread or worker `number` in a runtime's engine, and has not ended.
-    pub(crate) fn serves(&self, runtime: Id, number: usize) -> bool {
-        self.runtime == Some(runtime) && self.index == number & self.mask && !self.has_ended()
-    }
-
-    /// Returns whether this shard has timers of this wheel, and those that it may refuse or those that it may not.
-    pub(crate) fn is_of(&self, wheel: WheelId, may_refuse: bool) -> bool {
-        self.wheel == wheel && self.may_refuse == may_refuse
+    /// Returns whether this is the shard for timers of a kind of thread or worker `number` in a runtime's engine, and has not ended.
+    pub(crate) fn serves(&self, kind: Kind, runtime: Id, number: usize) -> bool {
+        self.kind == kind
+            && self.runtime == Some(runtime)
+            && self.index == number & self.mask
+            && !self.has_ended()
     }
 
     /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for a limit and, of a task whose runtime is not
     /// that of a pinned wheel, the memory and the descriptors.
     pub(crate) fn may_have_spares(&self) -> bool {
-        !self.may_refuse && self.pinned().is_none()
+        !self.kind.may_refuse && self.pinned().is_none()
     }
 
     #[inline]
@@ -224,7 +237,7 @@ impl Shard {
         if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
             spare.into_iter().for_each(|spare| self.count_spare(spare.until));
-            return if self.may_refuse && self.shared.limit.is_shutdown() {
+            return if self.kind.may_refuse && self.shared.limit.is_shutdown() {
                 Started::Refused(Refusal::Shutdown)
             } else {
                 Started::Ended(waker)
@@ -235,7 +248,7 @@ impl Shard {
         let spare = spare.filter(|spare| spare.until > horizon || planted("void_spare"));
         let outcome = if until <= horizon {
             Err(Started::HasPassed)
-        } else if self.may_refuse {
+        } else if self.kind.may_refuse {
             self.shared.limit.admit(admission).map_err(Started::Refused)
         } else {
             Ok(())
@@ -465,7 +478,7 @@ impl Shard {
 
     /// Gives up the places of timers that have left the wheel, if a limit concerns them.
     fn release(&self, timers: usize) {
-        if self.may_refuse {
+        if self.kind.may_refuse {
             self.shared.limit.release(timers);
         }
     }
@@ -504,7 +517,7 @@ pub(crate) struct Usage {
 impl fmt::Debug for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shard")
-            .field("wheel", &self.wheel)
+            .field("kind", &self.kind)
             .field("runtime", &self.runtime)
             .field("index", &self.index)
             .finish_non_exhaustive()

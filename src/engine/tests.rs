@@ -13,6 +13,8 @@ use tokio::{
 
 use super::{
     clock::{Moment, Nanos},
+    shard::Shard,
+    shared::Shared,
     thread::{with, worker_index},
     timer::Timer,
 };
@@ -125,8 +127,8 @@ fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
         tokio::spawn(async {
             use_timer().await;
             let before = with(|thread| thread.kept_until()).unwrap();
-            let mut timer = Timer::counting(None, Duration::from_secs(9));
-            timer.let_refuse();
+            let [_, refusable] = Shard::unbound(Shared::global());
+            let mut timer = Timer::counting(Some(refusable), Duration::from_secs(9));
             let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
             assert_eq!(polled, Poll::Pending);
             (before, with(|thread| thread.kept_until()).unwrap())

@@ -30,8 +30,7 @@ use super::{
     counts::SpareCounts,
     engines::engine_for,
     number,
-    shard::{AnyShard, Shard, SpareEntry, shared_of, wheel_id_of},
-    shared::WheelId,
+    shard::{AnyShard, Kind, Shard, SpareEntry, kind_of, shared_of},
     sync::{Arc, thread_local},
     waker_id::WakerId,
 };
@@ -63,7 +62,7 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the task from which this thread is to learn that it is a worker.
     learning: Cell<Weak<()>>,
-    /// The shards that this thread used last, by wheel and by whether it may refuse their timers. They are handed from one timer to the next, because to
+    /// The shards that this thread used last, by kind. They are handed from one timer to the next, because to
     /// clone and drop an `Arc` would be most of the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: RefCell<Option<Spare>>,
@@ -121,8 +120,8 @@ pub(super) fn worker_index() -> Option<usize> {
 /// Panics as [`Thread::bind`] does.
 #[cold]
 #[track_caller]
-pub(crate) fn bind_without_locals(shard: &mut AnyShard, may_be_refused: bool) -> Option<SpareEntry> {
-    *shard = Some(engine_for(shared_of(shard), None).shard(0, may_be_refused));
+pub(crate) fn bind_without_locals(shard: &mut AnyShard) -> Option<SpareEntry> {
+    *shard = Some(engine_for(shared_of(shard), None).shard(0, kind_of(shard)));
     None
 }
 
@@ -196,29 +195,22 @@ impl Thread {
         Some((runtime, index.unwrap_or_else(number::get)))
     }
 
-    /// Binds a timer, which may be refused or not, to this thread's shard in the runtime that the caller is in. `shard` stands for its wheel, and then is
-    /// that shard. A spare there is handed over, so that one lock serves two timers.
+    /// Binds a timer to this thread's shard in the runtime that the caller is in. `shard` stands for its kind, and then is that shard. A spare there is
+    /// handed over, so that one lock serves two timers.
     ///
     /// # Panics
     ///
     /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then as it was.
     #[track_caller]
-    pub(crate) fn bind(
-        &self,
-        shard: &mut AnyShard,
-        may_be_refused: bool,
-        task: WakerId,
-    ) -> Option<SpareEntry> {
+    pub(crate) fn bind(&self, shard: &mut AnyShard, task: WakerId) -> Option<SpareEntry> {
         let pinned = shard.as_ref().and_then(|shard| shard.pinned());
-        let wheel = wheel_id_of(shard);
+        let kind = kind_of(shard);
         let whereabouts = self.whereabouts(pinned, task);
         let serves = |shard: &Arc<Shard>| {
-            let serves =
-                |(runtime, number)| shard.is_of(wheel, may_be_refused) && shard.serves(runtime, number);
-            whereabouts.is_some_and(serves)
+            whereabouts.is_some_and(|(runtime, number)| shard.serves(kind, runtime, number))
         };
-        let last = self.last_shard(wheel, may_be_refused);
-        if let Some(spare) = self.take_spare_if(|spare| spare.shard.is_of(wheel, may_be_refused)) {
+        let last = self.last_shard(kind);
+        if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
             self.note_if_unclaimed(&spare);
             self.set_kept_until(Moment::ZERO);
             if serves(&spare.shard) {
@@ -234,7 +226,7 @@ impl Thread {
             *shard = Some(last.take().filter(serves).unwrap_or_else(|| {
                 let (runtime, number) =
                     whereabouts.map_or((None, 0), |(runtime, number)| (Some(runtime), number));
-                engine_for(shared_of(shard), runtime).shard(number, may_be_refused)
+                engine_for(shared_of(shard), runtime).shard(number, kind)
             }));
         }
         last.set(last.take().or_else(|| shard.clone()));
@@ -247,12 +239,12 @@ impl Thread {
         self.spare.borrow_mut().take_if(|spare| fits(spare))
     }
 
-    /// Returns whether a spare's shard serves a timer that is polled here and for whose wheel `shard` stands: it is of that wheel, which is not pinned, and
-    /// of the caller's runtime.
+    /// Returns whether a spare's shard serves a timer that is polled here and for whose kind `shard` stands: it is of that kind and of the caller's runtime.
+    /// A wheel that is pinned has no spares.
     #[inline]
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
-        let wheel = wheel_id_of(shard);
-        wheel == spare.shard.wheel && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
+        spare.shard.kind == kind_of(shard)
+            && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
     /// Counts a spare that has been taken over.
@@ -263,33 +255,22 @@ impl Thread {
         }
     }
 
-    /// Returns the place of the last shard of a wheel, where another wheel's may be.
-    fn last_shard(&self, wheel: WheelId, may_refuse: bool) -> &Cell<Option<Arc<Shard>>> {
-        let wheel = wheel.place(SHARDS / 2);
-        &self.shards[2 * wheel + usize::from(may_refuse)]
+    /// Returns the place of the last shard of a kind, where that of another wheel may be.
+    fn last_shard(&self, kind: Kind) -> &Cell<Option<Arc<Shard>>> {
+        let wheel = kind.wheel.place(SHARDS / 2);
+        &self.shards[2 * wheel + usize::from(kind.may_refuse)]
     }
 
-    /// Takes out the shard that this thread used last for timers of a wheel that may be refused, or may not.
+    /// Takes out the shard that this thread used last for timers of a kind.
     #[inline]
-    pub(crate) fn take_shard(&self, wheel: WheelId, may_be_refused: bool) -> Option<Arc<Shard>> {
-        let last = self.last_shard(wheel, may_be_refused);
+    pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
+        let last = self.last_shard(kind);
         let shard = last.take();
-        if shard.as_ref().is_some_and(|shard| shard.wheel == wheel) {
+        if shard.as_ref().is_some_and(|shard| shard.kind == kind) {
             return shard;
         }
         last.set(shard);
         None
-    }
-
-    /// Has the shard that this thread used last for timers of a wheel that may be refused stand for that wheel, where there is one.
-    pub(crate) fn exchange_shard(&self, shard: &mut AnyShard) {
-        let wheel = wheel_id_of(shard);
-        if let Some(last) = self.take_shard(wheel, true) {
-            shard
-                .replace(last)
-                .into_iter()
-                .for_each(|former| self.return_shard(former));
-        }
     }
 
     /// Remembers the shard of a timer that is gone.
@@ -298,7 +279,7 @@ impl Thread {
         if shard.keeps_runtime() {
             return;
         }
-        let last = self.last_shard(shard.wheel, shard.may_refuse);
+        let last = self.last_shard(shard.kind);
         drop(last.replace(Some(shard)));
     }
 

@@ -9,7 +9,7 @@ use std::{
 use super::{
     clock::{Moment, Nanos, may_be_paused},
     driver::tokio_timer::has_passed,
-    shard::{AnyShard, Shard, SpareEntry, Started, shared_of},
+    shard::{AnyShard, Shard, SpareEntry, Started, kind_of, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Spare, Thread},
@@ -37,8 +37,6 @@ pub(crate) struct Timer {
     key: Option<Key>,
     state: State,
     on_cancel: OnCancel,
-    /// Whether the wheel may refuse the timer.
-    may_be_refused: bool,
     admission: Admission,
 }
 
@@ -87,7 +85,6 @@ impl Timer {
             key: None,
             state,
             on_cancel: OnCancel::Remove,
-            may_be_refused: false,
             admission: Admission::First,
         }
     }
@@ -109,12 +106,6 @@ impl Timer {
             State::Ahead
         };
         Timer::new(shard, now.after(Nanos::of(duration)), state)
-    }
-
-    /// Lets the wheel refuse the timer, which has not been polled.
-    pub(crate) fn let_refuse(&mut self) {
-        self.may_be_refused = true;
-        thread::with(|thread| thread.exchange_shard(&mut self.shard));
     }
 
     /// Returns what the engines of this timer's wheel share.
@@ -225,9 +216,14 @@ impl Timer {
         }
     }
 
+    /// Returns whether the wheel may refuse the timer.
+    pub(crate) fn may_be_refused(&self) -> bool {
+        kind_of(&self.shard).may_refuse
+    }
+
     /// Returns whether the wheel refuses the timer, because it has been shut down.
     fn is_refused(&self) -> bool {
-        self.may_be_refused && self.shared().limit.is_shutdown()
+        self.may_be_refused() && self.shared().limit.is_shutdown()
     }
 
     fn poll_started(&mut self, waker: &Waker) -> Polled {
@@ -296,9 +292,7 @@ impl Timer {
             State::Reset if self.has_passed() => return self.elapse(),
             _ => {}
         }
-        if !self.may_be_refused
-            && thread::with(|thread| self.take_over(thread, waker, deadline, now)) == Some(true)
-        {
+        if thread::with(|thread| self.take_over(thread, waker, deadline, now)) == Some(true) {
             return Poll::Pending;
         }
         self.start(waker, deadline, now)
@@ -345,7 +339,7 @@ impl Timer {
     }
 
     fn identified(&self, waker: &Waker) -> (Waker, WakerId) {
-        if self.may_be_refused {
+        if self.may_be_refused() {
             WakerId::of_clone_if_known(waker)
         } else {
             WakerId::of_clone(waker)
@@ -427,8 +421,8 @@ impl Timer {
     /// Binds the timer to this thread's shard.
     #[inline]
     fn bind(&mut self, deadline: Moment, task: WakerId) -> Option<SpareEntry> {
-        let spare = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
-            .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard, self.may_be_refused));
+        let spare = thread::with(|thread| thread.bind(&mut self.shard, task))
+            .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard));
         self.deadline = deadline;
         // What it had was in another shard. Its key is void here, and with an unknown task no poll takes `until` for that of an entry in this shard.
         // `until` stays, because an interval asks by how much its last tick was rounded up.

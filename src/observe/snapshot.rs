@@ -117,7 +117,7 @@ impl Wheel {
             ..Snapshot::default()
         };
         // Spares are entries that are not pending.
-        let spares = counts::sums(|shard| shard.wheel == shared.wheel).kept;
+        let spares = counts::sums(|shard| shard.kind.wheel == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
             // Timers that may be refused have shards of their own.
             for pair in parts.shards.chunks(2) {

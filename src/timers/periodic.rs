@@ -22,7 +22,7 @@ use crate::{
         sync::{Mutex, lock},
     },
     error::{ScheduleError, SleepError},
-    timers::interval::Interval,
+    timers::{interval::Interval, sleep::Sleep},
     wheel::Wheel,
 };
 
@@ -244,7 +244,7 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let first = self.wheel.sleep_until(self.first()).refusable();
+        let first = Sleep::until(self.wheel.any_refusable_shard(), self.first());
         let mut interval = Interval::new(first, self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.runtime();

@@ -128,7 +128,11 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_sleep(&self, duration: Duration) -> TrySleep {
-        TrySleep(self.sleep(duration).refusable())
+        TrySleep(Sleep::after(
+            self.any_refusable_shard(),
+            self.shared().now(),
+            duration,
+        ))
     }
 
     /// Waits until `deadline`, or fails if the wheel refuses to wait.
@@ -161,7 +165,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_sleep_until(&self, deadline: Instant) -> TrySleep {
-        TrySleep(self.sleep_until(deadline).refusable())
+        TrySleep(Sleep::until(self.any_refusable_shard(), deadline))
     }
 }
 
@@ -239,12 +243,6 @@ impl Sleep {
             timer: Timer::at(shard, Moment::of(deadline)),
             resource: Resource::new("Timeout", source, || from_now(deadline)),
         }
-    }
-
-    /// Lets the wheel refuse the sleep, which [`Sleep::try_poll_after`] reports.
-    pub(crate) fn refusable(mut self) -> Sleep {
-        self.timer.let_refuse();
-        self
     }
 
     /// Returns the instant at which the sleep is due.

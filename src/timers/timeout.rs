@@ -135,8 +135,8 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(self.any_shard(), duration, "Wheel::try_timeout");
-        TryTimeout::new(sleep.refusable(), future)
+        let sleep = Sleep::limit(self.any_refusable_shard(), duration, "Wheel::try_timeout");
+        TryTimeout::new(sleep, future)
     }
 
     /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
@@ -172,8 +172,8 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.any_shard(), deadline, "Wheel::try_timeout_at");
-        TryTimeout::new(sleep.refusable(), future)
+        let sleep = Sleep::limit_at(self.any_refusable_shard(), deadline, "Wheel::try_timeout_at");
+        TryTimeout::new(sleep, future)
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::{runtime::Handle, time::Instant};
 use crate::{
     engine::{
         engines, events, number,
-        shard::{AnyShard, Shard},
+        shard::{AnyShard, Kind, Shard},
         shared::{Settings, Shared, WheelId},
         thread,
     },
@@ -77,8 +77,9 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 /// What all handles of a wheel share, dropped with the last of them.
 struct Handles {
     shared: Arc<Shared>,
-    /// A shard of no engine, which stands for the wheel in a timer that is not bound yet. The global wheel needs none.
-    unbound: AnyShard,
+    /// Shards of no engine, which stand for timers that are not bound yet: those that the wheel may not refuse, for which the global wheel needs none, and
+    /// those that it may.
+    unbound: [AnyShard; 2],
     /// The scheduled tasks, by the thread that scheduled them.
     rosters: Box<[Arc<Roster>]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
@@ -105,8 +106,9 @@ impl Wheel {
             }
         }
         let rosters = (0..CORES.next_power_of_two()).map(|_| Arc::new(Roster::new()));
+        let [unbound, refusable] = Shard::unbound(&shared).map(Some);
         Wheel(Arc::new(Handles {
-            unbound: (!is_global).then(|| Arc::new(Shard::unbound(shared.clone()))),
+            unbound: [unbound.filter(|_| !is_global), refusable],
             rosters: rosters.collect(),
             closing: Mutex::new(()),
             shared,
@@ -289,16 +291,29 @@ impl Wheel {
         &self.0.shared.settings
     }
 
-    /// Returns what stands for this wheel in a new timer: the shard that this thread used last, which is probably where it will wait.
+    /// Returns what stands for this wheel in a new timer that it may not refuse.
     #[inline]
     pub(crate) fn any_shard(&self) -> AnyShard {
-        let last = thread::with(|thread| thread.take_shard(self.0.shared.wheel, false)).flatten();
-        last.or_else(|| self.0.unbound.clone())
+        self.last_shard(false)
     }
 
-    /// Returns what stands for this wheel in a timer, wherever it will wait.
+    /// Returns what stands for this wheel in a new timer that it may refuse.
+    #[inline]
+    pub(crate) fn any_refusable_shard(&self) -> AnyShard {
+        self.last_shard(true)
+    }
+
+    /// Returns the shard that this thread used last, which is probably where a new timer will wait.
+    #[inline]
+    fn last_shard(&self, may_refuse: bool) -> AnyShard {
+        let wheel = self.0.shared.wheel;
+        let last = thread::with(|thread| thread.take_shard(Kind { wheel, may_refuse })).flatten();
+        last.or_else(|| self.0.unbound[usize::from(may_refuse)].clone())
+    }
+
+    /// Returns what stands for this wheel in a timer that it may not refuse, wherever that will wait.
     pub(crate) fn unbound(&self) -> AnyShard {
-        self.0.unbound.clone()
+        self.0.unbound[0].clone()
     }
 
     /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the caller's.

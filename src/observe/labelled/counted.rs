@@ -114,16 +114,9 @@ impl LabelledTimer {
     /// Creates the timer of a timeout that has `total` or, if that is `None`, the time from its first poll to its deadline.
     pub(crate) fn new(sleep: Sleep, label: LabelId, name: &str, total: Option<Duration>) -> LabelledTimer {
         sleep.has_label(name);
-        LabelledTimer {
-            sleep,
-            counted: Counted::new(label, total),
-        }
-    }
-
-    pub(crate) fn refusable(mut self) -> LabelledTimer {
-        self.sleep.timer.let_refuse();
-        self.counted.may_be_refused = true;
-        self
+        let mut counted = Counted::new(label, total);
+        counted.may_be_refused = sleep.timer.may_be_refused();
+        LabelledTimer { sleep, counted }
     }
 
     #[inline]

@@ -206,8 +206,12 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(self.wheel.any_shard(), duration, "Labelled::try_timeout");
-        TryLabelledTimeout::new(self.timer(sleep, Some(duration)).refusable(), future)
+        let sleep = Sleep::limit(
+            self.wheel.any_refusable_shard(),
+            duration,
+            "Labelled::try_timeout",
+        );
+        TryLabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
@@ -246,8 +250,12 @@ impl Labelled {
         deadline: Instant,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.wheel.any_shard(), deadline, "Labelled::try_timeout_at");
-        TryLabelledTimeout::new(self.timer(sleep, None).refusable(), future)
+        let sleep = Sleep::limit_at(
+            self.wheel.any_refusable_shard(),
+            deadline,
+            "Labelled::try_timeout_at",
+        );
+        TryLabelledTimeout::new(self.timer(sleep, None), future)
     }
 
     /// Returns the count of a scope.

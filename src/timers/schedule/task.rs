@@ -96,7 +96,6 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
                 join_waker: None,
             }),
         });
-        timer.let_refuse();
         // With no lock held, because this may begin an engine or end one, and panics if the runtime has no timers.
         let polled = timer.poll(&Waker::from(task.clone()));
         let mut state = lock(&task.state);

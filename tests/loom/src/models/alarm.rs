@@ -42,7 +42,7 @@ fn an_alarm_that_is_set_to_a_millisecond_that_has_come_is_set_again() {
 fn a_driver_that_pauses_comes_again_whatever_is_registered() {
     model(3, || {
         let world = World::new();
-        let alarm = world.engine().shard(0, false).alarm.clone();
+        let alarm = world.engine().shards[0].alarm.clone();
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let pause = spawn(&world.runtime, move || {
             while let Some((driver, _)) = alarm.take() {

@@ -29,8 +29,7 @@ fn beside_a_shutdown(tick: u64, act: fn(&World, Timer, &(std::sync::Arc<Task>, W
         let engine = world.engine();
         let sleeper = world.spawn(move |world| {
             let task = Task::new();
-            let mut timer = world.timer(tick);
-            timer.let_refuse();
+            let mut timer = world.refusable(tick);
             if timer.poll(&task.1) == Poll::Pending {
                 act(world, timer, &task);
             }

@@ -114,9 +114,7 @@ impl Shards {
 
     /// Creates a timer in the shard of those that may be refused.
     pub(super) fn refusable(&self, tick: u64) -> Timer {
-        let mut timer = Timer::at(Some(self.0.shards[1].clone()), moment(tick));
-        timer.let_refuse();
-        timer
+        Timer::at(Some(self.0.shards[1].clone()), moment(tick))
     }
 
     /// Lets the model's own thread start timers.
@@ -228,9 +226,16 @@ impl World {
         engines::engine_for(&self.shared, Some(self.runtime.id()))
     }
 
-    /// Creates a timer that is not bound.
+    /// Creates a timer that is not bound, and that the wheel may not refuse.
     pub(super) fn timer(&self, tick: u64) -> Timer {
-        Timer::at(Some(Arc::new(Shard::unbound(self.shared.clone()))), moment(tick))
+        let [unbound, _] = Shard::unbound(&self.shared);
+        Timer::at(Some(unbound), moment(tick))
+    }
+
+    /// Creates a timer that is not bound, and that the wheel may refuse.
+    pub(super) fn refusable(&self, tick: u64) -> Timer {
+        let [_, unbound] = Shard::unbound(&self.shared);
+        Timer::at(Some(unbound), moment(tick))
     }
 
     /// Runs `sleeper` on a thread of the runtime. When the last one is done, the runtime's timers need not go on.

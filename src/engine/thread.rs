@@ -214,9 +214,10 @@ impl Thread {
             self.note_if_unclaimed(&spare);
             self.set_kept_until(Moment::ZERO);
             if serves(&spare.shard) {
-                // What stood for the wheel can be kept here.
-                let former = shard.replace(spare.shard);
-                last.set(last.take().or(former));
+                if let Some(former) = shard.replace(spare.shard) {
+                    // It stood for the kind, and can be kept here.
+                    last.set(last.take().or(Some(former)));
+                }
                 return Some(spare.entry);
             }
             // Its task has come from another thread, whose shard would keep the memory of a burst for it.

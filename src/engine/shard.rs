@@ -181,7 +181,7 @@ impl Shard {
     /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for a limit and, of a task whose runtime is not
     /// that of a pinned wheel, the memory and the descriptors.
     pub(crate) fn may_have_spares(&self) -> bool {
-        !self.kind.may_refuse && self.pinned().is_none()
+        !self.kind.may_refuse && !self.is_pinned
     }
 
     #[inline]

@@ -31,8 +31,8 @@ impl<T> TimingWheel<T> {
             for (at, bucket) in ring.buckets.iter().enumerate() {
                 let entries = list(*bucket, Place::bucket((level * ring.len + at) as u32));
                 used.extend((!entries.is_empty()).then_some(at));
-                told.extend(ring.used.contains(at).then_some(at));
-                let is_mixed = ring.mixed.contains(at);
+                told.extend(ring.used.next(at).filter(|next| *next == at));
+                let is_mixed = ring.mixed.get(at) == Some(&true);
                 assert!(!is_mixed || !entries.is_empty(), "2: an empty bucket is mixed");
                 let cursor = entries.iter().position(|index| *index == self.cursor);
                 looked_at |= cursor.is_some();

@@ -115,13 +115,13 @@ impl Bucket {
 /// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket number `n` is in
 /// the ring at `n` modulo its length. The bitmap records which buckets are in use, so that empty ones need not be looked at.
 pub(super) struct Level {
-    /// Allocated with the first timer of the level, as its bitmaps are, because most shards use only the finer levels.
+    /// Allocated with the first timer of the level, as the next two are, because most shards use only the finer levels.
     pub(super) buckets: Box<[Bucket]>,
     /// The number of buckets, a power of two.
     pub(super) len: usize,
     pub(super) used: Bitmap,
     /// The buckets that have to be spread, because a timer in them is due after the bucket begins.
-    pub(super) mixed: Bitmap,
+    pub(super) mixed: Box<[bool]>,
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
     pub(super) last_tick: Tick,
@@ -136,7 +136,7 @@ impl Level {
             buckets: Box::default(),
             len,
             used: Bitmap::default(),
-            mixed: Bitmap::default(),
+            mixed: Box::default(),
             shift,
             last_tick: Tick::MAX,
             first: (level * len) as u32,
@@ -169,7 +169,7 @@ impl Level {
     /// Returns whether a bucket is whole: every timer in it is due when the bucket begins, so that it can expire from there.
     #[inline]
     pub(super) fn is_whole(&self, number: u64) -> bool {
-        !self.mixed.contains(self.index(number))
+        self.mixed.get(self.index(number)) != Some(&true)
     }
 
     /// Returns the place of a tick that belongs on this level.
@@ -207,7 +207,8 @@ impl Level {
     #[cold]
     fn allocate(&mut self) {
         self.buckets = vec![Bucket::EMPTY; self.len].into_boxed_slice();
-        (self.used, self.mixed) = (Bitmap::new(self.len), Bitmap::new(self.len));
+        self.used = Bitmap::new(self.len);
+        self.mixed = vec![false; self.len].into_boxed_slice();
     }
 
     /// Notes whether the bucket of a tick has to be spread for the sake of an entry that is due then.
@@ -215,7 +216,7 @@ impl Level {
     pub(super) fn note(&mut self, due: Tick) {
         let number = self.number(due);
         if due != self.begin(number) {
-            self.mixed.insert(self.index(number));
+            self.mixed[self.index(number)] = true;
         }
     }
 
@@ -225,7 +226,7 @@ impl Level {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {
             self.used.remove(at);
-            self.mixed.remove(at);
+            self.mixed[at] = false;
         }
     }
 
@@ -305,11 +306,5 @@ impl Bitmap {
             keep = u64::MAX;
         }
         None
-    }
-
-    #[inline]
-    pub(super) fn contains(&self, member: usize) -> bool {
-        let word = self.words.get(member / 64);
-        word.is_some_and(|word| word & (1 << (member % 64)) != 0)
     }
 }

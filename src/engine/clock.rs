@@ -102,9 +102,15 @@ impl Moment {
     /// Zero of the axis, where instants have no fields, is this much before the first instant of the process.
     const BEFORE_FIRST: u64 = 1 << 61;
 
-    /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it.
+    /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the thread's locals have been destroyed, Tokio
+    /// cannot tell that, and this reads the machine's.
     pub(crate) fn now() -> Moment {
-        Moment::of(Instant::now())
+        let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        if has_test_util() && is_lost() {
+            Moment::of_machine()
+        } else {
+            Moment::of(Instant::now())
+        }
     }
 
     /// Reads the machine's clock.
@@ -183,17 +189,6 @@ pub(crate) fn may_be_paused() -> bool {
 /// Returns whether a test may pause the clock of a runtime.
 pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
     has_test_util() && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
-}
-
-/// Reads the clock of the caller's runtime or, once the thread's locals have been destroyed, the machine's, because Tokio then cannot tell whether a test
-/// has paused its clock.
-pub(crate) fn now() -> Moment {
-    let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-    if has_test_util() && is_lost() {
-        Moment::of_machine()
-    } else {
-        Moment::now()
-    }
 }
 
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for. Cargo tells a crate

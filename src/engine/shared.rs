@@ -5,7 +5,7 @@ use std::{sync::OnceLock, time::Duration};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    clock::{self, Moment, Nanos, Slack, may_be_paused_in},
+    clock::{Moment, Nanos, Slack, may_be_paused_in},
     events,
     labels::Labels,
     lag::{LagHistogram, LagRecorder},
@@ -143,7 +143,7 @@ impl Shared {
                     Moment::of_machine()
                 }
             }
-            _ => clock::now(),
+            _ => Moment::now(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Shared {
         let may_enter = here.is_none_or(|error| error.is_missing_context());
         let handle = self.pinned_handle().filter(|_| may_enter);
         let _entered = handle.as_ref().map(Handle::enter);
-        clock::now()
+        Moment::now()
     }
 
     pub(crate) fn pinned_handle(&self) -> Option<Handle> {

@@ -123,10 +123,8 @@ impl Timer {
 
     /// Reads the clock from which a timer of this wheel would count here.
     fn now_here(&self) -> Moment {
-        match &self.shard {
-            Some(shard) if shard.pinned().is_some() => shard.shared.now(),
-            _ => Moment::now(),
-        }
+        let shard = self.shard.as_ref();
+        shard.map_or_else(Moment::now, |shard| shard.shared.now())
     }
 
     pub(crate) fn deadline(&self) -> Moment {

@@ -32,7 +32,7 @@ use tokio::{runtime::Handle, sync::Notify, time::Sleep};
 
 use super::tokio_timer::{self, TokioTimer};
 use crate::engine::{
-    clock::{self, Clock, Moment, Nanos},
+    clock::{Clock, Moment, Nanos},
     sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
 
@@ -133,7 +133,7 @@ impl Alarm {
     /// Reads the clock.
     pub(crate) fn now(&self) -> Moment {
         if self.clock.may_be_paused() {
-            self.in_runtime(|| self.clock.now()).unwrap_or_else(clock::now)
+            self.in_runtime(|| self.clock.now()).unwrap_or_else(Moment::now)
         } else {
             self.clock.now()
         }

@@ -5,7 +5,8 @@
 //! counts the first two without timers.
 //!
 //! The timers are those of `tickwheel::time`. A kind of work that begins with `handle-` has a wheel of its own, and one that ends with
-//! `-threads` a multi-thread runtime with one worker in place of a current-thread one.
+//! `-threads` a multi-thread runtime with one worker in place of a current-thread one. One that ends with `-worker` runs on the second worker of two,
+//! which knows its runtime, whereas a first worker has to ask for it.
 
 use std::{
     env,
@@ -13,6 +14,7 @@ use std::{
     hint::black_box,
     mem,
     pin::{Pin, pin},
+    sync::{Arc, Barrier, Mutex},
     task::{Context, Poll},
     thread,
     time::Duration,
@@ -28,7 +30,7 @@ use count::{
 use tickwheel::{Wheel, time::Label};
 use tokio::{
     runtime::{self, Runtime},
-    task,
+    task::{self, JoinError},
     time::{self, Instant},
 };
 
@@ -56,9 +58,10 @@ fn main() {
     };
     let times = times.parse().expect("TIMES is a number");
     let runtime = runtime(&name);
+    let is_second = name.ends_with("-worker");
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
     let work = async move {
-        let work = name.trim_end_matches("-threads");
+        let work = name.trim_end_matches("-threads").trim_end_matches("-worker");
         let with_handle = work.strip_prefix("handle-");
         match (peer.as_str(), work.strip_prefix("delay-queue-")) {
             ("tickwheel", Some(work)) => queue::tickwheel(work, times).await,
@@ -75,15 +78,38 @@ fn main() {
             (peer, _) => panic!("there is no {peer}: {USAGE}"),
         }
     };
-    runtime
-        .block_on(runtime.spawn(work))
-        .expect("the work does not panic");
+    let done = if is_second {
+        runtime.block_on(on_second_worker(work))
+    } else {
+        runtime.block_on(runtime.spawn(work))
+    };
+    done.expect("the work does not panic");
 }
 
-/// A current-thread runtime, or a multi-thread one with one worker. One that waits for timers to fire waits for sockets too, as a
+/// Does the work in a task on the second worker, and blocks the first meanwhile.
+async fn on_second_worker(work: impl Future<Output = ()> + Send + 'static) -> Result<(), JoinError> {
+    let both = Arc::new(Barrier::new(2));
+    let work = Arc::new(Mutex::new(Some(Box::pin(work))));
+    let part = || {
+        let (both, work) = (both.clone(), work.clone());
+        async move {
+            both.wait();
+            if runtime::worker_index() == Some(1) {
+                let work = work.lock().unwrap().take();
+                work.expect("there is one second worker").await;
+            }
+            both.wait();
+        }
+    };
+    let other = tokio::spawn(part());
+    tokio::spawn(part()).await.and(other.await)
+}
+
+/// A current-thread runtime, or a multi-thread one with one worker or two. One that waits for timers to fire waits for sockets too, as a
 /// server does.
 fn runtime(work: &str) -> Runtime {
-    let mut builder = if work.ends_with("-threads") {
+    let workers = if work.ends_with("-worker") { 2 } else { 1 };
+    let mut builder = if work.ends_with("-threads") || workers == 2 {
         runtime::Builder::new_multi_thread()
     } else {
         runtime::Builder::new_current_thread()
@@ -91,7 +117,7 @@ fn runtime(work: &str) -> Runtime {
     if work.starts_with("fired-") {
         builder.enable_io();
     }
-    let builder = builder.worker_threads(1).enable_time();
+    let builder = builder.worker_threads(workers).enable_time();
     builder.build().expect("the runtime starts")
 }
 
@@ -189,6 +215,8 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
 /// which would otherwise be a matter of how long the first thousands of timeouts take.
 async fn once<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
     repeat(1, |cx| poll_once(cx, timeout())).await;
+    // A worker learns which runtime it works for.
+    task::yield_now().await;
     thread::sleep(SLACK);
     repeat(times, |cx| poll_once(cx, timeout())).await;
 }

@@ -151,14 +151,16 @@ impl Timer {
         }
     }
 
-    /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it. A timer whose engine has ended goes by another
-    /// clock, unless a shutdown has ended it here.
+    /// Returns whether the entry of a timer that is [`State::Waiting`] has expired, and the deadline that it has now has passed with it. A timer whose engine
+    /// has ended goes by another clock, unless a shutdown has ended it here.
     fn has_expired(&self) -> bool {
         let (last, horizon) = (self.until.max(self.deadline), self.horizon());
-        let had_expired = |shard: &Arc<Shard>| self.is_refused() && shard.has_expired(last);
-        self.state == State::Waiting
-            && last <= horizon
-            && (horizon != Moment::NEVER || self.shard.as_ref().is_some_and(had_expired))
+        if horizon == Moment::NEVER {
+            let had_expired = |shard: &Arc<Shard>| shard.has_expired(last);
+            self.is_refused() && self.shard.as_ref().is_some_and(had_expired)
+        } else {
+            last <= horizon
+        }
     }
 
     /// Returns whether the deadline has passed on the clock that [`Timer::now`] reads. If a test may pause that, Tokio's timer decides.

@@ -13,8 +13,9 @@ use tokio::{
 
 use super::{
     clock::{Moment, Nanos},
+    engines,
     shard::Shard,
-    shared::Shared,
+    shared::{Shared, WheelId},
     thread::{with, worker_index},
     timer::Timer,
 };
@@ -138,6 +139,42 @@ fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
     let (before, after) = task.unwrap();
     assert!(before.is_some());
     assert_eq!(after, before);
+}
+
+#[test]
+fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
+    let task = multi(1).block_on(async {
+        tokio::spawn(use_timer()).await.unwrap();
+        tokio::spawn(async {
+            use_timer_of(Duration::from_secs(3600)).await;
+            use_timer_of(Duration::from_secs(3600)).await;
+            let kept = with(|thread| thread.kept_until()).unwrap();
+            let mut timer = Timer::counting(None, Duration::from_secs(3600));
+            let first = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
+            let is_left = with(|thread| thread.kept_until()).unwrap().is_some();
+            // As when the driver comes in a minute.
+            let here = Handle::current().id();
+            let engines = engines::of_wheel(WheelId::GLOBAL);
+            let shards = engines.iter().flat_map(|engine| &engine.shards);
+            let woken: usize = shards
+                .filter(|shard| shard.runtime == Some(here))
+                .map(|shard| {
+                    let in_a_minute = Moment::now().after(Nanos::of(Duration::from_secs(60)));
+                    let tick = shard.clock.tick_at(in_a_minute);
+                    let mut due = Vec::new();
+                    shard.visit(tick, shard.clock.start_of(tick), usize::MAX, &mut due);
+                    due.len()
+                })
+                .sum();
+            let second = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
+            (kept.is_some(), first, is_left, woken, second, timer.is_elapsed())
+        })
+        .await
+    });
+    assert_eq!(
+        task.unwrap(),
+        (true, Poll::Pending, false, 1, Poll::Pending, false)
+    );
 }
 
 /// Otherwise every wait of a connection that is idle for most of its timeout would have its entry expire in between.

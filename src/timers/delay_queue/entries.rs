@@ -24,15 +24,14 @@ pub(super) struct Entries<T> {
     turns: Turns,
     sequence: Sequence,
     /// The current cells of entries that a compaction has moved. The keys of these entries still hold the former cells.
-    moved: HashMap<NonZeroU64, usize>,
+    moved: HashMap<Key, usize>,
 }
 
 struct Entry<T> {
-    sequence: NonZeroU64,
-    deadline: Instant,
+    /// What the queue gives out when the entry expires or is removed.
+    expired: Expired<T>,
     /// The number of the entry's turn.
     turn: NonZeroU64,
-    value: T,
 }
 
 impl Turn {
@@ -88,27 +87,28 @@ impl<T> Entries<T> {
 
     pub(super) fn insert(&mut self, value: T, deadline: Instant) -> Key {
         let sequence = self.sequence.draw();
-        let cell = self.cells.insert(Entry {
-            sequence,
-            deadline,
-            turn: sequence,
-            value,
-        });
-        self.turns.push(Turn::new(deadline, sequence, cell));
-        Key { sequence, cell }
+        let cell = self.cells.vacant_key();
+        let key = Key { sequence, cell };
+        let expired = Expired { value, deadline, key };
+        let turn = sequence;
+        self.cells.insert(Entry { expired, turn });
+        self.turns.push(Turn::new(deadline, turn, cell));
+        key
     }
 
     /// Returns the cell of a key's entry, if that entry is still in the queue.
     fn find(&self, key: &Key) -> Option<usize> {
         match self.cells.get(key.cell) {
-            Some(entry) if entry.sequence == key.sequence => Some(key.cell),
-            _ => self.moved.get(&key.sequence).copied(),
+            Some(entry) if entry.expired.key == *key => Some(key.cell),
+            _ => self.moved.get(key).copied(),
         }
     }
 
     /// Returns the deadline of a key's entry.
     pub(super) fn deadline(&self, key: &Key) -> Option<Instant> {
-        self.cells.get(self.find(key)?).map(|entry| entry.deadline)
+        self.cells
+            .get(self.find(key)?)
+            .map(|entry| entry.expired.deadline)
     }
 
     /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline.
@@ -117,7 +117,7 @@ impl<T> Entries<T> {
         let entry = self.cells.get_mut(cell)?;
         let number = self.sequence.draw();
         entry.turn = number;
-        entry.deadline = deadline;
+        entry.expired.deadline = deadline;
         self.turns.push(Turn::new(deadline, number, cell));
         self.forget_old_turns();
         Some(())
@@ -138,17 +138,9 @@ impl<T> Entries<T> {
         let entry = self.cells.try_remove(cell)?;
         self.forget_old_turns();
         if !self.moved.is_empty() {
-            self.moved.remove(&entry.sequence);
+            self.moved.remove(&entry.expired.key);
         }
-        Some(Expired {
-            value: entry.value,
-            // The entry has been removed, so no cell would be right.
-            key: Key {
-                sequence: entry.sequence,
-                cell: 0,
-            },
-            deadline: entry.deadline,
-        })
+        Some(entry.expired)
     }
 
     /// Removes the old turns before the first entry's. Once more than half of all turns are old, removes all of these.
@@ -167,11 +159,7 @@ impl<T> Entries<T> {
     /// Returns the key of the entry that is due first.
     pub(super) fn peek(&self) -> Option<Key> {
         let first = self.turns.first()?;
-        let entry = self.cells.get(first.cell)?;
-        Some(Key {
-            sequence: entry.sequence,
-            cell: first.cell,
-        })
+        self.cells.get(first.cell).map(|entry| entry.expired.key)
     }
 
     /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
@@ -198,13 +186,14 @@ impl<T> Entries<T> {
     pub(super) fn compact(&mut self) {
         let moved = &mut self.moved;
         self.cells.compact(|entry, _, to| {
-            moved.insert(entry.sequence, to);
+            moved.insert(entry.expired.key, to);
             true
         });
         moved.shrink_to_fit();
         self.turns = Turns::default();
         for (cell, entry) in &self.cells {
-            self.turns.push(Turn::new(entry.deadline, entry.turn, cell));
+            let turn = Turn::new(entry.expired.deadline, entry.turn, cell);
+            self.turns.push(turn);
         }
         self.turns.shrink_to_fit();
     }

@@ -1,10 +1,6 @@
 //! What a queue gives out: the keys of its entries, and the entries that have left it.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    num::NonZeroU64,
-};
+use std::{fmt, num::NonZeroU64};
 
 use tokio::time::Instant;
 
@@ -32,26 +28,12 @@ use tokio::time::Instant;
 /// assert!(queue.try_remove(&key).is_none());
 /// # }
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Unique in the process, which cannot use up 64 bits.
     pub(super) sequence: NonZeroU64,
     /// The cell into which the entry was put. Compaction may have moved the entry since.
     pub(super) cell: usize,
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
-        self.sequence == other.sequence
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.sequence.hash(state);
-    }
 }
 
 impl fmt::Debug for Key {

@@ -1,9 +1,7 @@
 //! The list of what a wheel exports, which knows no exporter. The packages `tickwheel-metrics` and `tickwheel-prometheus` are two.
 
-use std::time::Duration;
-
 use crate::{
-    engine::{labels::LabelStats, lag::LagHistogram},
+    engine::labels::LabelStats,
     observe::{metrics::Metrics, snapshot::Snapshot},
     wheel::Wheel,
 };
@@ -175,7 +173,6 @@ impl Wheel {
         };
         let snapshot = self.snapshot();
         list.timers(self, &self.metrics(), &snapshot);
-        list.lag(&snapshot.lag);
         snapshot.labels.iter().for_each(|stats| list.label(stats));
         list.exported.sort_by_key(|exported| exported.name);
         list.exported
@@ -210,13 +207,7 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    fn add(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &[(&'static str, &str)],
-        value: ExportedValue,
-    ) {
+    fn add(&mut self, name: &'static str, labels: &[(&'static str, &str)], value: ExportedValue) {
         let unit = match name.rsplit('_').next() {
             Some("seconds") => ExportedUnit::Seconds,
             Some("bytes") => ExportedUnit::Bytes,
@@ -232,7 +223,7 @@ impl List<'_> {
         let labels = std::iter::once(&wheel).chain(labels);
         self.exported.push(Exported {
             name,
-            help,
+            help: help(name),
             unit,
             kind,
             labels: labels.map(|(key, word)| (*key, (*word).to_owned())).collect(),
@@ -240,125 +231,79 @@ impl List<'_> {
         });
     }
 
-    fn count(&mut self, name: &'static str, help: &'static str, count: u64) {
-        self.add(name, help, &[], ExportedValue::Count(count));
-    }
-
-    fn seconds(&mut self, name: &'static str, help: &'static str, seconds: Duration) {
-        let value = ExportedValue::Number(seconds.as_secs_f64());
-        self.add(name, help, &[], value);
+    fn count(&mut self, name: &'static str, labels: &[(&'static str, &str)], count: u64) {
+        self.add(name, labels, ExportedValue::Count(count));
     }
 
     fn timers(&mut self, wheel: &Wheel, metrics: &Metrics, snapshot: &Snapshot) {
-        self.count(
-            "tickwheel_pending",
-            "Timers pending in the wheel.",
-            snapshot.pending as u64,
-        );
-        for (within, due) in WITHIN.into_iter().zip(snapshot.due_within) {
-            self.add(
-                "tickwheel_due",
-                "Pending timers, by the time until they are due.",
-                &[("within", within)],
-                ExportedValue::Count(due as u64),
-            );
+        for (name, count) in [
+            ("tickwheel_pending", snapshot.pending as u64),
+            ("tickwheel_registered_total", metrics.registered),
+            ("tickwheel_expired_total", metrics.expired),
+            ("tickwheel_cancelled_total", metrics.cancelled),
+            ("tickwheel_rejected_total", metrics.rejected),
+            ("tickwheel_cascaded_total", metrics.cascaded),
+            ("tickwheel_turns_total", metrics.turns),
+            ("tickwheel_panics_total", metrics.panics),
+            ("tickwheel_engines", metrics.engines as u64),
+            ("tickwheel_arena_bytes", metrics.arena_bytes as u64),
+        ] {
+            self.count(name, &[], count);
         }
-        self.count(
-            "tickwheel_registered_total",
-            "Timers registered.",
-            metrics.registered,
-        );
-        self.count(
-            "tickwheel_expired_total",
-            "Timers that reached their deadline while pending.",
-            metrics.expired,
-        );
-        self.count(
-            "tickwheel_cancelled_total",
-            "Timers cancelled before their deadline.",
-            metrics.cancelled,
-        );
-        self.count(
-            "tickwheel_rejected_total",
-            "Timers refused because the wheel was full.",
-            metrics.rejected,
-        );
-        self.count(
-            "tickwheel_cascaded_total",
-            "Moves of a timer from a coarser level to a finer one.",
-            metrics.cascaded,
-        );
-        self.count("tickwheel_turns_total", "Turns of the drivers.", metrics.turns);
-        self.count(
-            "tickwheel_panics_total",
-            "Panics caught in wakers.",
-            metrics.panics,
-        );
-        self.count(
-            "tickwheel_engines",
-            "Runtimes in which the wheel has a part.",
-            metrics.engines as u64,
-        );
-        self.count(
-            "tickwheel_arena_bytes",
-            "Bytes held by the arenas, used or not.",
-            metrics.arena_bytes as u64,
-        );
-        self.seconds(
-            "tickwheel_tick_seconds",
-            "Length of a tick.",
-            wheel.tick_duration(),
-        );
-        self.seconds(
-            "tickwheel_lag_max_seconds",
-            "Greatest lateness of a turn since the wheel was created.",
-            metrics.max_lag,
-        );
-    }
-
-    fn lag(&mut self, lag: &LagHistogram) {
-        let ends = lag.ends().map(|(end, count)| (end.as_secs_f64(), count));
-        self.add(
-            "tickwheel_lag_seconds",
-            "Lateness of the turns.",
-            &[],
-            histogram(&SECONDS, ends),
-        );
+        for (within, due) in WITHIN.into_iter().zip(snapshot.due_within) {
+            self.count("tickwheel_due", &[("within", within)], due as u64);
+        }
+        for (name, duration) in [
+            ("tickwheel_tick_seconds", wheel.tick_duration()),
+            ("tickwheel_lag_max_seconds", metrics.max_lag),
+        ] {
+            self.add(name, &[], ExportedValue::Number(duration.as_secs_f64()));
+        }
+        let ends = snapshot.lag.ends();
+        let lags = ends.map(|(end, count)| (end.as_secs_f64(), count));
+        self.add("tickwheel_lag_seconds", &[], histogram(&SECONDS, lags));
     }
 
     fn label(&mut self, stats: &LabelStats) {
-        let label = [("label", &*stats.name)];
-        self.add(
-            "tickwheel_timeouts_started_total",
-            "Labelled timeouts polled for the first time.",
-            &label,
-            ExportedValue::Count(stats.started),
-        );
+        let label = ("label", &*stats.name);
+        self.count("tickwheel_timeouts_started_total", &[label], stats.started);
+        self.count("tickwheel_timeouts_pending", &[label], stats.pending);
         for (outcome, count) in [
             ("completed", stats.completed),
             ("elapsed", stats.elapsed),
             ("refused", stats.refused),
             ("cancelled", stats.cancelled),
         ] {
-            self.add(
-                "tickwheel_timeouts_total",
-                "Labelled timeouts that ended, by outcome.",
-                &[label[0], ("outcome", outcome)],
-                ExportedValue::Count(count),
-            );
+            let labels = [label, ("outcome", outcome)];
+            self.count("tickwheel_timeouts_total", &labels, count);
         }
-        self.add(
-            "tickwheel_timeouts_pending",
-            "Labelled timeouts pending.",
-            &label,
-            ExportedValue::Count(stats.pending),
-        );
         let middles = (0..10).map(|tenths| f64::from(2 * tenths + 1) / 20.0);
-        self.add(
-            "tickwheel_timeouts_headroom_ratio",
-            "Part of its time that a completed timeout had left.",
-            &label,
-            histogram(&TENTHS, middles.zip(stats.headroom)),
-        );
+        let headroom = histogram(&TENTHS, middles.zip(stats.headroom));
+        self.add("tickwheel_timeouts_headroom_ratio", &[label], headroom);
+    }
+}
+
+/// Returns the description of the values of this name.
+fn help(name: &str) -> &'static str {
+    match name {
+        "tickwheel_pending" => "Timers pending in the wheel.",
+        "tickwheel_due" => "Pending timers, by the time until they are due.",
+        "tickwheel_registered_total" => "Timers registered.",
+        "tickwheel_expired_total" => "Timers that reached their deadline while pending.",
+        "tickwheel_cancelled_total" => "Timers cancelled before their deadline.",
+        "tickwheel_rejected_total" => "Timers refused because the wheel was full.",
+        "tickwheel_cascaded_total" => "Moves of a timer from a coarser level to a finer one.",
+        "tickwheel_turns_total" => "Turns of the drivers.",
+        "tickwheel_panics_total" => "Panics caught in wakers.",
+        "tickwheel_engines" => "Runtimes in which the wheel has a part.",
+        "tickwheel_arena_bytes" => "Bytes held by the arenas, used or not.",
+        "tickwheel_tick_seconds" => "Length of a tick.",
+        "tickwheel_lag_seconds" => "Lateness of the turns.",
+        "tickwheel_lag_max_seconds" => "Greatest lateness of a turn since the wheel was created.",
+        "tickwheel_timeouts_started_total" => "Labelled timeouts polled for the first time.",
+        "tickwheel_timeouts_total" => "Labelled timeouts that ended, by outcome.",
+        "tickwheel_timeouts_pending" => "Labelled timeouts pending.",
+        "tickwheel_timeouts_headroom_ratio" => "Part of its time that a completed timeout had left.",
+        _ => unreachable!("{name} has no description"),
     }
 }

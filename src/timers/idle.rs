@@ -53,13 +53,11 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
-        let start = self.shared().now();
-        let sleep = Sleep::after(self.any_shard(), start, duration);
-        let activity = Activity {
+        let activity = Arc::new(Activity {
             wheel: self.unbound(),
-            touched: AtomicU64::new(start.0),
-        };
-        IdleTimer::new(sleep, duration, Arc::new(activity))
+            touched: AtomicU64::new(self.shared().now().0),
+        });
+        IdleHandle { activity }.timer(duration)
     }
 }
 
@@ -149,7 +147,13 @@ impl IdleHandle {
     pub fn timer(&self, duration: Duration) -> IdleTimer {
         let activity = self.activity.clone();
         let sleep = Sleep::after(activity.wheel.clone(), activity.last_touch(), duration);
-        IdleTimer::new(sleep, duration, activity)
+        let watch = Arc::new(Watch {
+            duration,
+            activity,
+            sleep: Mutex::new(sleep),
+            task: Mutex::new(None),
+        });
+        IdleTimer { watch }
     }
 
     /// Restarts the duration of the handle's timers from now.
@@ -207,18 +211,6 @@ impl IdleTimer {
     pub fn handle(&self) -> IdleHandle {
         let activity = self.watch.activity.clone();
         IdleHandle { activity }
-    }
-
-    fn new(sleep: Sleep, duration: Duration, activity: Arc<Activity>) -> IdleTimer {
-        let watch = Watch {
-            duration,
-            activity,
-            sleep: Mutex::new(sleep),
-            task: Mutex::new(None),
-        };
-        IdleTimer {
-            watch: Arc::new(watch),
-        }
     }
 }
 

@@ -10,9 +10,9 @@ use std::{
 
 use futures_core::Stream;
 use pin_project_lite::pin_project;
-use tokio_stream::{StreamExt, adapters::Fuse};
+use tokio_stream::adapters::Fuse;
 
-use crate::{timers::sleep::Sleep, wheel::Wheel};
+use crate::timers::sleep::Sleep;
 
 pin_project! {
     /// The stream returned by [`WheelStreamExt::chunks_timeout`].
@@ -34,28 +34,16 @@ pin_project! {
     #[must_use = "streams do nothing unless polled"]
     pub struct ChunksTimeout<S: Stream> {
         #[pin]
-        stream: Fuse<S>,
+        pub(super) stream: Fuse<S>,
         // Out of the wheel once the stream has ended. A full chunk leaves it to the next.
-        sleep: Sleep,
-        duration: Duration,
-        items: Vec<S::Item>,
-        max_size: usize,
+        pub(super) sleep: Sleep,
+        pub(super) duration: Duration,
+        pub(super) items: Vec<S::Item>,
+        pub(super) max_size: usize,
     }
 }
 
 impl<S: Stream> ChunksTimeout<S> {
-    #[track_caller]
-    pub(super) fn new(stream: S, wheel: &Wheel, max_size: usize, duration: Duration) -> ChunksTimeout<S> {
-        assert!(max_size > 0, "`max_size` must be non-zero.");
-        ChunksTimeout {
-            stream: StreamExt::fuse(stream),
-            sleep: wheel.sleep(duration),
-            duration,
-            items: Vec::new(),
-            max_size,
-        }
-    }
-
     /// Takes the items collected so far, which the stream then does not yield.
     ///
     /// # Examples

@@ -199,7 +199,14 @@ pub trait WheelStreamExt: Stream {
     where
         Self: Sized,
     {
-        ChunksTimeout::new(self, wheel, max_size, duration)
+        assert!(max_size > 0, "`max_size` must be non-zero.");
+        ChunksTimeout {
+            stream: StreamExt::fuse(self),
+            sleep: wheel.sleep(duration),
+            duration,
+            items: Vec::new(),
+            max_size,
+        }
     }
 }
 

@@ -364,6 +364,7 @@ impl Sleep {
     }
 
     /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, and fails if the wheel refuses it.
+    #[inline]
     pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,

@@ -135,11 +135,7 @@ impl LabelledTimer {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        let polled = if self.counted.may_be_refused {
-            self.sleep.try_poll_after(had_budget, cx)
-        } else {
-            self.sleep.poll_after(had_budget, cx).map(Ok)
-        };
+        let polled = self.sleep.try_poll_after(had_budget, cx);
         let timer = &self.sleep.timer;
         match polled {
             Poll::Pending => self.counted.wait(|| timer.shared(), || left(timer)),

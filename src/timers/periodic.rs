@@ -230,12 +230,9 @@ impl PeriodicBuilder {
     fn first(&self) -> Instant {
         // The standard library has no other source of randomness, and for jitter it is good enough.
         let random = RandomState::new().build_hasher().finish();
-        let jitter = Nanos::of(self.jitter).0;
+        let jitter = random.checked_rem(Nanos::of(self.jitter).0).unwrap_or(0);
         let first = after(self.wheel.now(), self.first_after);
-        after(
-            first,
-            Duration::from_nanos(random.checked_rem(jitter).unwrap_or(0)),
-        )
+        after(first, Duration::from_nanos(jitter))
     }
 
     #[track_caller]

@@ -149,19 +149,17 @@ impl Snapshot {
         let bounds = BOUNDS.map(Duration::from_millis);
         let tick = [shard.shared.settings.tick_duration];
         shard.walk(|site| {
-            let spare = spares.iter().position(|due| *due == site.due);
-            match spare {
-                Some(spare) => drop(spares.swap_remove(spare)),
-                None => {
-                    pending += 1;
-                    let left = shard.clock.start_of(site.due).since(now).to_duration();
-                    let within = tick.iter().chain(&bounds).position(|bound| left <= *bound);
-                    self.due_within[within.unwrap_or(1 + bounds.len())] += 1;
-                    // A wheel has no levels that no deadline could reach.
-                    if let Some(level) = self.levels.get_mut(site.level) {
-                        level.add(site.bucket);
-                    }
-                }
+            if let Some(spare) = spares.iter().position(|due| *due == site.due) {
+                spares.swap_remove(spare);
+                return;
+            }
+            pending += 1;
+            let left = shard.clock.start_of(site.due).since(now).to_duration();
+            let within = tick.iter().chain(&bounds).position(|bound| left <= *bound);
+            self.due_within[within.unwrap_or(1 + bounds.len())] += 1;
+            // A wheel has no levels that no deadline could reach.
+            if let Some(level) = self.levels.get_mut(site.level) {
+                level.add(site.bucket);
             }
         });
         pending

@@ -57,11 +57,7 @@ pub use crate::timers::{interval::Interval, timeout::Timeout};
 
 use tokio::{runtime::Handle, task};
 
-use crate::{
-    engine::{clock::Moment, shard::AnyShard},
-    timers::{self, idle::IdleTimer},
-    wheel::Wheel,
-};
+use crate::{engine::shard::AnyShard, timers::idle::IdleTimer, wheel::Wheel};
 
 /// Creates an interval that ticks every `period`, on the global wheel.
 ///
@@ -95,10 +91,7 @@ use crate::{
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    Interval::new(
-        timers::sleep::Sleep::after(global_shard(), Moment::now(), Duration::ZERO),
-        period,
-    )
+    Interval::new(sleep(Duration::ZERO).0, period)
 }
 
 /// Creates an interval that first ticks at `start` and then every `period`, on the global wheel.
@@ -128,7 +121,7 @@ pub fn interval(period: Duration) -> Interval {
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    Interval::new(timers::sleep::Sleep::until(global_shard(), start), period)
+    Interval::new(sleep_until(start).0, period)
 }
 
 /// Waits until `duration` has passed without a [`touch`](crate::IdleHandle::touch), on the global wheel.

@@ -96,7 +96,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// ```
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct Sleep(sleep::Sleep);
+pub struct Sleep(pub(super) sleep::Sleep);
 
 impl Sleep {
     /// Returns the instant at which the sleep is due.

@@ -86,10 +86,8 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 #[track_caller]
 #[inline]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(
-        Sleep::limit_at(global_shard(), deadline, "Wheel::timeout_at"),
-        future,
-    )
+    let sleep = Sleep::limit_at(global_shard(), deadline, "Wheel::timeout_at");
+    Timeout::new(sleep, future)
 }
 
 /// Returns what stands for the global wheel in a new timer.

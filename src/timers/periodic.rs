@@ -304,12 +304,6 @@ impl Series {
         state.running = false;
         state.runs += 1;
     }
-
-    /// Stops the series. A run in progress is the last one.
-    fn stop(&self) {
-        lock(&self.state).stopped = true;
-        self.notify_stop.notify_one();
-    }
 }
 
 /// The handle to a series of runs, and a future that completes when the series ends.
@@ -397,7 +391,8 @@ impl Periodic {
     /// # }
     /// ```
     pub fn stop(&self) {
-        self.series.stop();
+        lock(&self.series.state).stopped = true;
+        self.series.notify_stop.notify_one();
     }
 
     /// Makes dropping the handle end the series, as tokio-util's `AbortOnDropHandle` does for a task.
@@ -464,7 +459,7 @@ impl Drop for Periodic {
     fn drop(&mut self) {
         if self.abort_on_drop {
             // Aborting alone would not do: the task may be just about to start a run.
-            self.series.stop();
+            self.stop();
             self.task.abort();
         }
     }

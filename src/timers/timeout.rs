@@ -94,10 +94,8 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(
-            Sleep::limit_at(self.any_shard(), deadline, "Wheel::timeout_at"),
-            future,
-        )
+        let sleep = Sleep::limit_at(self.any_shard(), deadline, "Wheel::timeout_at");
+        Timeout::new(sleep, future)
     }
 
     /// Requires `future` to complete before `duration` has elapsed, or fails if the wheel refuses to wait.

@@ -97,9 +97,7 @@ impl<S: Stream> Stream for ChunksTimeout<S> {
         let begun = usize::from(!self.items.is_empty());
         let (lower, upper) = self.stream.size_hint();
         let items = lower.saturating_add(self.items.len());
-        (
-            items.div_ceil(self.max_size),
-            upper.and_then(|upper| upper.checked_add(begun)),
-        )
+        let most = upper.and_then(|upper| upper.checked_add(begun));
+        (items.div_ceil(self.max_size), most)
     }
 }

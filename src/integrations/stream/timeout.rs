@@ -69,10 +69,8 @@ impl<S: Stream> Stream for Timeout<S> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         let (lower, upper) = self.stream.size_hint();
         // There can be an error before each item and one after the last.
-        (
-            lower,
-            upper.and_then(|upper| upper.checked_mul(2)?.checked_add(1)),
-        )
+        let most = upper.and_then(|upper| upper.checked_mul(2)?.checked_add(1));
+        (lower, most)
     }
 }
 

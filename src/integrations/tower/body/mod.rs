@@ -139,17 +139,12 @@ impl BodyElapsed {
 
 impl fmt::Display for BodyElapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BodyElapsed {
-            limit,
-            duration,
-            name,
-        } = self;
-        f.pad(&match limit {
-            LimitError::Timeout => format!("{limit}: no frame of the {name} came for {duration:?}"),
-            LimitError::Deadline => {
-                format!("{limit}: the {name} did not end within the {duration:?} of its request")
-            }
-        })
+        let (name, time) = (self.name, self.duration);
+        let elapsed = match self.limit {
+            LimitError::Timeout => format!("no frame of the {name} came for {time:?}"),
+            LimitError::Deadline => format!("the {name} did not end within the {time:?} of its request"),
+        };
+        f.pad(&format!("{}: {elapsed}", self.limit))
     }
 }
 

@@ -312,10 +312,8 @@ impl<F: Future> Future for Within<F> {
         // One that was carried from outside all scopes has the deadline of the scope that it is polled in.
         let limit = this.scoped.deadline.or_else(current);
         let last = |output| (output, true);
-        let polled = this
-            .scoped
-            .as_mut()
-            .poll_with(cx, limit, |future, cx| future.poll(cx).map(last));
+        let scoped = this.scoped.as_mut();
+        let polled = scoped.poll_with(cx, limit, |future, cx| future.poll(cx).map(last));
         if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(this.scoped.deadline, current()))
         {
             counted.end_poll(&polled, || Moment::of(deadline).since(Moment::now()));

@@ -200,7 +200,7 @@ impl Wheel {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep {
     pub(crate) timer: Timer,
-    resource: Resource,
+    pub(crate) resource: Resource,
 }
 
 impl Sleep {
@@ -392,11 +392,6 @@ impl Sleep {
     #[inline]
     pub(crate) fn complete(&mut self) {
         self.timer.complete();
-    }
-
-    /// Reports that the sleep is counted under a label.
-    pub(crate) fn has_label(&self, label: &str) {
-        self.resource.has_label(label);
     }
 }
 

@@ -35,25 +35,22 @@ impl Wheel {
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
         let (mut joiners, mut wakers) = (Vec::new(), Vec::new());
-        // Dropped when no lock is held, because dropping a task that finished meanwhile drops its result too.
-        let added: Vec<_>;
-        {
-            let _closing = lock(&self.0.closing);
-            if !self.shared().limit.shut_down() {
-                return unprocessed;
-            }
-            let rosters = &self.0.rosters;
-            added = rosters.iter().flat_map(|roster| roster.close()).collect();
-            // The rosters are emptied before the shards, so that no task counts as a pending timer.
-            for task in &added {
-                unprocessed.tasks.extend(task.hand_back(&mut joiners));
-            }
-            for engine in engines::of_wheel(self.shared().wheel) {
-                engine.shut_down(&mut wakers);
-            }
-            unprocessed.timers = wakers.len();
+        let closing = lock(&self.0.closing);
+        if !self.shared().limit.shut_down() {
+            return unprocessed;
         }
-        // With no lock held, because a waker may shut the wheel down.
+        // The rosters are emptied before the shards, so that no task counts as a pending timer.
+        let rosters = self.0.rosters.iter();
+        let added: Vec<_> = rosters.flat_map(|roster| roster.close()).collect();
+        for task in &added {
+            unprocessed.tasks.extend(task.hand_back(&mut joiners));
+        }
+        for engine in engines::of_wheel(self.shared().wheel) {
+            engine.shut_down(&mut wakers);
+        }
+        unprocessed.timers = wakers.len();
+        // No lock is held from here on, because a waker may shut the wheel down, and to drop a task that finished meanwhile drops its result too.
+        drop(closing);
         wake_all(&mut wakers, self.shared());
         wake_all(&mut joiners, self.shared());
         unprocessed

@@ -153,11 +153,7 @@ impl<D, A, L> DeadlineLayer<D, A, L> {
         DeadlineLayer {
             left: self.left,
             answer: self.answer,
-            bodies: if limited {
-                InScope::of_current
-            } else {
-                |_| InScope::default()
-            },
+            bodies: InScope::of_bodies(limited),
         }
     }
 }

@@ -166,12 +166,9 @@ impl DeadlineHeader {
         let limit = 10_u128.pow(self.digits);
         let left = left.as_nanos();
         let fits = |(_, nanos): &&(&str, u128)| left / nanos < limit;
-        let (unit, nanos) = self
-            .units
-            .iter()
-            .find(fits)
-            .or(self.units.last())
-            .expect("each header has a unit");
+        let coarsest = self.units.last();
+        let unit = self.units.iter().find(fits).or(coarsest);
+        let (unit, nanos) = unit.expect("each header has a unit");
         let value = format!("{}{unit}", (left / nanos).min(limit - 1));
         let value = HeaderValue::try_from(value).expect("digits and a letter");
         headers.insert(self.name, value);

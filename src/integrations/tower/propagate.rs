@@ -114,11 +114,7 @@ impl<W, L> PropagateLayer<W, L> {
     pub fn bodies(self, limited: bool) -> PropagateLayer<W, InScope> {
         PropagateLayer {
             write: self.write,
-            bodies: if limited {
-                InScope::of_current
-            } else {
-                |_| InScope::default()
-            },
+            bodies: InScope::of_bodies(limited),
         }
     }
 }

@@ -113,7 +113,7 @@ pub(crate) struct LabelledTimer {
 impl LabelledTimer {
     /// Creates the timer of a timeout that has `total` or, if that is `None`, the time from its first poll to its deadline.
     pub(crate) fn new(sleep: Sleep, label: LabelId, name: &str, total: Option<Duration>) -> LabelledTimer {
-        sleep.has_label(name);
+        sleep.resource.has_label(name);
         let mut counted = Counted::new(label, total);
         counted.may_be_refused = sleep.timer.may_be_refused();
         LabelledTimer { sleep, counted }

@@ -42,8 +42,17 @@ struct Budget {
 }
 
 impl InScope {
+    /// Returns how a layer keeps the bodies of a request in scope, if they are to be `limited` at all.
+    pub(in crate::integrations::tower) fn of_bodies(limited: bool) -> fn(Option<Instant>) -> InScope {
+        if limited {
+            InScope::of_current
+        } else {
+            |_| InScope::default()
+        }
+    }
+
     /// Returns what the current scope is for the bodies of a request whose time counts from `start`, or else from now.
-    pub(in crate::integrations::tower) fn of_current(start: Option<Instant>) -> InScope {
+    fn of_current(start: Option<Instant>) -> InScope {
         InScope(current().map(|deadline| Budget {
             start: start.unwrap_or_else(Instant::now),
             deadline,

@@ -128,11 +128,8 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_sleep(&self, duration: Duration) -> TrySleep {
-        TrySleep(Sleep::after(
-            self.any_refusable_shard(),
-            self.shared().now(),
-            duration,
-        ))
+        let shard = self.any_refusable_shard();
+        TrySleep(Sleep::after(shard, self.shared().now(), duration))
     }
 
     /// Waits until `deadline`, or fails if the wheel refuses to wait.

@@ -206,11 +206,8 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(
-            self.wheel.any_refusable_shard(),
-            duration,
-            "Labelled::try_timeout",
-        );
+        let shard = self.wheel.any_refusable_shard();
+        let sleep = Sleep::limit(shard, duration, "Labelled::try_timeout");
         TryLabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -250,11 +247,8 @@ impl Labelled {
         deadline: Instant,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(
-            self.wheel.any_refusable_shard(),
-            deadline,
-            "Labelled::try_timeout_at",
-        );
+        let shard = self.wheel.any_refusable_shard();
+        let sleep = Sleep::limit_at(shard, deadline, "Labelled::try_timeout_at");
         TryLabelledTimeout::new(self.timer(sleep, None), future)
     }
 

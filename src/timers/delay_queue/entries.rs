@@ -99,7 +99,7 @@ impl<T> Entries<T> {
     /// Returns the cell of a key's entry, if that entry is still in the queue.
     fn find(&self, key: &Key) -> Option<usize> {
         match self.cells.get(key.cell) {
-            Some(entry) if entry.expired.key == *key => Some(key.cell),
+            Some(entry) if entry.expired.key.sequence == key.sequence => Some(key.cell),
             _ => self.moved.get(key).copied(),
         }
     }

@@ -131,6 +131,13 @@ pub enum ScheduleError {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elapsed(pub(crate) ());
 
+impl Elapsed {
+    /// Returns the error of a timeout that is never refused, whose timer has ended before its future.
+    pub(crate) fn after(_: Result<(), SleepError>) -> Elapsed {
+        Elapsed(())
+    }
+}
+
 impl From<SleepError> for TimeoutError {
     fn from(error: SleepError) -> TimeoutError {
         match error {

@@ -175,10 +175,10 @@ impl Wheel {
     }
 }
 
-/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. `$poll` is the function of its timer that tells
-/// whether the time is over, and `$error` turns the answer into an error.
+/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. It has a timer, `Sleep` or `LabelledTimer`, and fails with
+/// the error that `$Error::after` makes of the timer's end. `$made` is the expression that makes a timeout in its examples.
 macro_rules! wraps_a_future {
-    ($(#[$docs:meta])* $timeout:ident, $timer:ident: $Timer:ty, $poll:ident -> $Error:ty, $error:expr, $made:literal) => {
+    ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal) => {
         pin_project_lite::pin_project! {
             $(#[$docs])*
             #[derive(Debug)]
@@ -186,7 +186,7 @@ macro_rules! wraps_a_future {
             pub struct $timeout<F> {
                 #[pin]
                 future: F,
-                $timer: $Timer,
+                timer: $Timer,
             }
         }
 
@@ -198,24 +198,24 @@ macro_rules! wraps_a_future {
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();
                 let had_budget = coop::has_budget_remaining();
-                this.$timer.begin_poll();
+                this.timer.begin_poll();
                 if let Poll::Ready(output) = this.future.poll(cx) {
-                    this.$timer.complete();
+                    this.timer.complete();
                     return Poll::Ready(Ok(output));
                 }
-                let polled = this.$timer.$poll(had_budget, cx);
-                polled.map(|waited| Err(($error)(waited)))
+                let polled = this.timer.try_poll_after(had_budget, cx);
+                polled.map(|waited| Err(<$Error>::after(waited)))
             }
         }
 
         impl<F> $timeout<F> {
             #[inline]
-            pub(crate) fn new($timer: $Timer, future: impl IntoFuture<IntoFuture = F>) -> $timeout<F>
+            pub(crate) fn new(timer: $Timer, future: impl IntoFuture<IntoFuture = F>) -> $timeout<F>
             where
                 F: Future,
             {
                 let future = future.into_future();
-                $timeout { future, $timer }
+                $timeout { future, timer }
             }
 
             /// Returns a reference to the wrapped future.
@@ -275,7 +275,7 @@ wraps_a_future! {
     /// let timeout: Timeout<Ready<u8>> = Wheel::new().timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    Timeout, sleep: Sleep, poll_after -> Elapsed, |_| Elapsed(()), "tickwheel::Wheel::new().timeout"
+    Timeout, Sleep => Elapsed, "tickwheel::Wheel::new().timeout"
 }
 
 wraps_a_future! {
@@ -292,5 +292,5 @@ wraps_a_future! {
     /// let timeout: TryTimeout<Ready<u8>> = Wheel::new().try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    TryTimeout, sleep: Sleep, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().try_timeout"
+    TryTimeout, Sleep => TimeoutError, "tickwheel::Wheel::new().try_timeout"
 }

@@ -280,7 +280,7 @@ wraps_a_future! {
     /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    LabelledTimeout, timer: LabelledTimer, try_poll_after -> Elapsed, |_| Elapsed(()), "tickwheel::Wheel::new().labelled(\"ready\").timeout"
+    LabelledTimeout, LabelledTimer => Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout"
 }
 
 wraps_a_future! {
@@ -298,5 +298,5 @@ wraps_a_future! {
     /// let timeout: TryLabelledTimeout<Ready<u8>> = labelled.try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    TryLabelledTimeout, timer: LabelledTimer, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout"
+    TryLabelledTimeout, LabelledTimer => TimeoutError, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout"
 }

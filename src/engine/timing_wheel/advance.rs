@@ -262,11 +262,11 @@ impl<T> TimingWheel<T> {
                 }
             }
         }
-        for (_, _, index) in due.into_sorted_vec() {
-            self.unlink(index);
-            self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
-        }
         self.move_to(end);
+        for (due, _, index) in due.into_sorted_vec() {
+            self.unlink(index);
+            self.link(index, due);
+        }
     }
 
     /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first. Each is put at the

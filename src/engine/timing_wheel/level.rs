@@ -1,6 +1,6 @@
 //! Entries, the lists that they form in buckets, rings of buckets, and the bitmap of those in use. A list is linked by indices into the slab.
 
-use std::num::NonZeroU32;
+use std::{mem, num::NonZeroU32};
 
 use slab::Slab;
 
@@ -74,29 +74,26 @@ impl Bucket {
         self.head == NIL
     }
 
+    /// Makes an entry the last one. Returns the one before, which the caller notes in the entry.
     #[inline]
-    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
-        self.link(entries, index, place, self.tail, NIL);
-    }
-
-    pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
-        self.link(entries, index, place, NIL, self.head);
-    }
-
-    #[inline]
-    fn link<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place, prev: u32, next: u32) {
+    pub(super) fn append<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32) -> u32 {
+        let prev = mem::replace(&mut self.tail, index);
         match prev {
             NIL => self.head = index,
             prev => entries[prev as usize].next = index,
         }
+        prev
+    }
+
+    /// Makes an entry the first one.
+    fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
+        let next = mem::replace(&mut self.head, index);
         match next {
             NIL => self.tail = index,
             next => entries[next as usize].prev = index,
         }
         let entry = &mut entries[index as usize];
-        entry.prev = prev;
-        entry.next = next;
-        entry.place = place;
+        (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
     #[inline]
@@ -178,12 +175,6 @@ impl Level {
         Place::bucket(self.first + self.index(self.number(due)) as u32)
     }
 
-    #[inline]
-    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
-        let (bucket, place) = self.bucket_for(due);
-        bucket.push_back(entries, index, place);
-    }
-
     pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
         let (bucket, place) = self.bucket_for(due);
         bucket.push_front(entries, index, place);
@@ -191,9 +182,9 @@ impl Level {
 
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
     #[inline]
-    fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
+    pub(super) fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
         let (place, at) = (self.place(due), self.index(self.number(due)));
-        if self.buckets.is_empty() {
+        if at >= self.buckets.len() {
             self.allocate();
         }
         self.note(due);

@@ -156,14 +156,14 @@ impl<T> TimingWheel<T> {
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
         // This comes first, because it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());
+        let (place, prev) = self.append(key.index(), due);
         self.entries.insert(Entry {
             due,
             value,
-            prev: NIL,
+            prev,
             next: NIL,
-            place: Place::OVERDUE,
+            place,
         });
-        self.link(key.index(), due);
         key
     }
 
@@ -187,13 +187,10 @@ impl<T> TimingWheel<T> {
         let entry = &mut self.entries[index as usize];
         let former = mem::replace(&mut entry.value, value);
         let (place, is_last) = (entry.place, entry.next == NIL);
-        if is_last && due > self.now {
-            let level = self.level_of(due);
-            if self.levels[level].place(due) == place {
-                self.entries[index as usize].due = due;
-                self.levels[level].note(due);
-                return former;
-            }
+        if is_last && let Some(level) = self.level_of(due).filter(|level| level.place(due) == place) {
+            level.note(due);
+            self.entries[index as usize].due = due;
+            return former;
         }
         self.unlink(index);
         self.link(index, due);
@@ -207,7 +204,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn bring_forward(&mut self, key: &Key, due: Tick) {
         let index = key.index();
         let place = self.entries[index as usize].place;
-        if due > self.now && place == self.levels[self.level_of(due)].place(due) {
+        if self.level_of(due).is_some_and(|level| level.place(due) == place) {
             self.entries[index as usize].due = due;
             return;
         }
@@ -220,22 +217,30 @@ impl<T> TimingWheel<T> {
         self.take(key.index())
     }
 
-    /// Returns the finest level whose last tick is not before `due`. There is always one, because the top level takes every tick.
+    /// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that is due.
     #[inline]
-    fn level_of(&self, due: Tick) -> usize {
-        let mut last_ticks = self.levels.iter().map(|level| level.last_tick);
-        last_ticks.position(|last| due <= last).unwrap_or(0)
+    fn level_of(&mut self, due: Tick) -> Option<&mut Level> {
+        let mut levels = self.levels.iter_mut();
+        levels.find(|level| due <= level.last_tick).filter(|_| due > self.now)
     }
 
     /// Appends an entry that is in no list to the list of the tick at which it is due.
     #[inline]
     fn link(&mut self, index: u32, due: Tick) {
-        self.entries[index as usize].due = due;
-        if due <= self.now {
-            return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
-        }
-        let level = self.level_of(due);
-        self.levels[level].push_back(&mut self.entries, index, due);
+        let (place, prev) = self.append(index, due);
+        let entry = &mut self.entries[index as usize];
+        (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
+    }
+
+    /// Makes an entry the last one of the list of the tick at which it is due. Returns that list and the entry before, which the caller notes in the entry.
+    #[inline]
+    fn append(&mut self, index: u32, due: Tick) -> (Place, u32) {
+        let mut levels = self.levels.iter_mut();
+        let (bucket, place) = match levels.find(|level| due <= level.last_tick) {
+            Some(level) if due > self.now => level.bucket_for(due),
+            _ => (&mut self.overdue, Place::OVERDUE),
+        };
+        (place, bucket.append(&mut self.entries, index))
     }
 
     /// Unlinks an entry from its list.

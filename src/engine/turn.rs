@@ -35,30 +35,37 @@ pub(crate) fn turn(
 ) -> Next {
     let tick = alarm.clock.tick_at(now);
     let begin = alarm.clock.start_of(tick);
-    let is_due = |shard: &&Arc<Shard>| shard.wake_at() <= begin;
-    let (last, first) = shards.split_at(driver.first % shards.len());
     let mut woken = 0;
     let mut has_more = true;
     while has_more {
         has_more = false;
         // Shards take turns by the batch, so that none waits for the storm of another.
-        for shard in first.iter().chain(last).filter(is_due) {
+        for index in 0..shards.len() {
+            let shard = &shards[(driver.first + index) & (shards.len() - 1)];
+            if shard.wake_at() > begin {
+                continue;
+            }
             let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
-            shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
+            if advanced.cascaded > 0 {
+                shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
+            }
             wake_all(&mut driver.wakers, shared);
             has_more |= advanced.more;
             woken += advanced.expired;
             let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
-            if is_spent && shards.iter().any(|shard| is_due(&shard)) {
+            if is_spent && shards.iter().any(|shard| shard.wake_at() <= begin) {
                 driver.first = driver.first.wrapping_add(1);
                 return Next::More;
             }
         }
     }
-    let next = shards.iter().map(|shard| shard.wake_at()).min();
-    let next = next.unwrap_or(Moment::NEVER);
-    let after = shards.iter().map(|shard| shard.wake_after(next)).min();
-    Next::At(next, after.unwrap_or(Moment::NEVER))
+    let next = shards
+        .iter()
+        .fold(Moment::NEVER, |next, shard| next.min(shard.wake_at()));
+    let after = shards
+        .iter()
+        .fold(Moment::NEVER, |after, shard| after.min(shard.wake_after(next)));
+    Next::At(next, after)
 }
 
 /// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.

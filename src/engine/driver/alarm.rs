@@ -250,17 +250,17 @@ impl Alarm {
         if is_closing && at == Moment::NEVER && !planted("unset_as_it_closes") {
             at = self.now().after(Nanos::FAR_FUTURE);
         }
-        if at != Moment::NEVER && seat.ahead.is_set_to(at) {
+        if at == Moment::NEVER {
+            if self.clock.may_be_paused() {
+                tokio_timer::while_setting(|| seat.timer.unset(self.clock.past()));
+            }
+            return Set::Waits;
+        }
+        if seat.ahead.is_set_to(at) {
             mem::swap(&mut seat.timer, &mut seat.ahead);
         }
         // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
         let set = || {
-            if at == Moment::NEVER {
-                if self.clock.may_be_paused() {
-                    seat.timer.unset(self.clock.past());
-                }
-                return Some(false);
-            }
             seat.timer.move_to(at);
             if is_closing && tokio_timer::have_ended(seat.probe.as_mut()) {
                 return None;

@@ -221,7 +221,9 @@ impl<T> TimingWheel<T> {
     #[inline]
     fn level_of(&mut self, due: Tick) -> Option<&mut Level> {
         let mut levels = self.levels.iter_mut();
-        levels.find(|level| due <= level.last_tick).filter(|_| due > self.now)
+        levels
+            .find(|level| due <= level.last_tick)
+            .filter(|_| due > self.now)
     }
 
     /// Appends an entry that is in no list to the list of the tick at which it is due.

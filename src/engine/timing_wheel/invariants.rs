@@ -44,7 +44,7 @@ impl<T> TimingWheel<T> {
                         is_mixed || level == top || due == ring.begin(number),
                         "2: {due:?} hangs in a whole bucket of level {level}"
                     );
-                    let is_due = level == 0 && due == now;
+                    let is_due = top == 0 && due == now;
                     assert!(
                         due > now || is_due,
                         "4: {due:?} hangs on level {level} at {now:?}"
@@ -55,12 +55,12 @@ impl<T> TimingWheel<T> {
                         "3: {due:?} is beyond level {level} at {now:?}"
                     );
                     assert!(
-                        level == 0 || number > hand,
+                        top == 0 || number > hand,
                         "5: {due:?} hangs on level {level} at {now:?}, where its bucket has begun"
                     );
                     if is_due {
                         assert!(
-                            top > 0 || cursor.is_some_and(|cursor| cursor <= position),
+                            cursor.is_some_and(|cursor| cursor <= position),
                             "6: {due:?} is due and has been passed by"
                         );
                         visits.push(now);

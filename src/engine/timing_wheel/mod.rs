@@ -42,9 +42,9 @@
 //! 2. A bucket's bit is set exactly if an entry is in the bucket. Below the top level, a bucket that is not marked as mixed is whole.
 //! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's last tick: the end of the bucket after
 //!    the hand's on the next coarser level. The coarsest level takes every tick. Entries of later rounds share its buckets.
-//! 4. Entries on a level are due after now, except those in the current bucket on level 0, which are due now. Entries that were due when
+//! 4. Entries on a level are due after now, except those in the current bucket of a single level, which are due now. Entries that were due when
 //!    they were inserted, or became due many rounds ago in one jump, are in `overdue`.
-//! 5. No due timer hangs in a coarse bucket: on a coarse level, every entry's bucket begins after now.
+//! 5. With several levels, every entry's bucket begins after now, because the hand moves on to a bucket once that is empty.
 //! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those that have not. Entries that have
 //!    been looked at stay.
 //! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.

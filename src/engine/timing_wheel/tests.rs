@@ -587,7 +587,11 @@ fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
         calls,
         [advanced(0, 0), advanced(2, 0), advanced(1, 1), advanced(1, 0)]
     );
-    assert_eq!(wheel.now, Tick(5));
+    assert_eq!(
+        wheel.now,
+        Tick(4),
+        "the hand moves on once the bucket of 5 is known to be empty"
+    );
     assert_eq!(
         wheel.advance(Tick(6), 2, &mut expired),
         Advanced {

@@ -61,7 +61,7 @@ struct Seat {
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
-    driver: Option<Driver>,
+    driver: Option<Box<Driver>>,
     /// When the driver runs next, or never.
     at: Moment,
 }
@@ -115,7 +115,7 @@ impl Alarm {
             ahead: TokioTimer::new(origin),
             probe: Box::pin(tokio_timer::probe(origin)),
             waker,
-            driver: Some(Driver::default()),
+            driver: Some(Box::default()),
             at: Moment::NEVER,
         });
         if self.clock.may_be_paused() {
@@ -175,7 +175,7 @@ impl Alarm {
     }
 
     /// Takes the driver, and when it was to run.
-    pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
+    pub(crate) fn take(&self) -> Option<(Box<Driver>, Moment)> {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut()?;
         let driver = seat.driver.take()?;
@@ -183,7 +183,7 @@ impl Alarm {
     }
 
     /// Gives the driver back after a turn at `now`.
-    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Set {
+    pub(crate) fn give_back(&self, driver: Box<Driver>, now: Moment, next: Next) -> Set {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
             drop(guard);

@@ -202,14 +202,8 @@ impl Shard {
         Moment(self.wake_at.load(Relaxed))
     }
 
-    /// Returns when the driver probably visits after `next`.
-    pub(crate) fn wake_after(&self, next: Moment) -> Moment {
-        let at = self.wake_at();
-        if at > next {
-            at
-        } else {
-            Moment(self.wake_after.load(Relaxed))
-        }
+    pub(crate) fn wake_after(&self) -> Moment {
+        Moment(self.wake_after.load(Relaxed))
     }
 
     /// Returns whether the shard has ended, as far as this thread knows.

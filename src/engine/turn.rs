@@ -1,6 +1,7 @@
 //! A turn of the driver: visits the shards that have due entries, and wakes the tasks of those entries.
 
 use std::{
+    cmp::Ordering::{Equal, Greater, Less},
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     task::Waker,
@@ -36,36 +37,41 @@ pub(crate) fn turn(
     let tick = alarm.clock.tick_at(now);
     let begin = alarm.clock.start_of(tick);
     let mut woken = 0;
-    let mut has_more = true;
-    while has_more {
-        has_more = false;
+    loop {
+        let mut soonest = (Moment::NEVER, Moment::NEVER);
+        let mut has_more = false;
         // Shards take turns by the batch, so that none waits for the storm of another.
         for index in 0..shards.len() {
             let shard = &shards[(driver.first + index) & (shards.len() - 1)];
-            if shard.wake_at() > begin {
-                continue;
+            if shard.wake_at() <= begin {
+                let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
+                if advanced.cascaded > 0 {
+                    shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
+                }
+                wake_all(&mut driver.wakers, shared);
+                has_more |= advanced.more;
+                woken += advanced.expired;
+                let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
+                if is_spent && shards.iter().any(|shard| shard.wake_at() <= begin) {
+                    driver.first = driver.first.wrapping_add(1);
+                    return Next::More;
+                }
             }
-            let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
-            if advanced.cascaded > 0 {
-                shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
-            }
-            wake_all(&mut driver.wakers, shared);
-            has_more |= advanced.more;
-            woken += advanced.expired;
-            let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
-            if is_spent && shards.iter().any(|shard| shard.wake_at() <= begin) {
-                driver.first = driver.first.wrapping_add(1);
-                return Next::More;
-            }
+            soonest = first_two(soonest, shard.wake_at(), shard.wake_after());
+        }
+        if !has_more {
+            return Next::At(soonest.0, soonest.1);
         }
     }
-    let next = shards
-        .iter()
-        .fold(Moment::NEVER, |next, shard| next.min(shard.wake_at()));
-    let after = shards
-        .iter()
-        .fold(Moment::NEVER, |after, shard| after.min(shard.wake_after(next)));
-    Next::At(next, after)
+}
+
+/// Returns the first two of some moments, after `at` and a later one have been added.
+fn first_two((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
+    match at.cmp(&first) {
+        Less => (at, later.min(first)),
+        Equal => (first, later.min(second)),
+        Greater => (first, at.min(second)),
+    }
 }
 
 /// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.

@@ -27,6 +27,7 @@ const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
 /// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn, because in a storm a turn would otherwise
 /// never end.
+#[inline]
 pub(crate) fn turn(
     shards: &[Arc<Shard>],
     alarm: &Alarm,

@@ -175,6 +175,7 @@ impl Alarm {
     }
 
     /// Takes the driver, and when it was to run.
+    #[inline]
     pub(crate) fn take(&self) -> Option<(Box<Driver>, Moment)> {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut()?;
@@ -183,6 +184,7 @@ impl Alarm {
     }
 
     /// Gives the driver back after a turn at `now`.
+    #[inline]
     pub(crate) fn give_back(&self, driver: Box<Driver>, now: Moment, next: Next) -> Set {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
@@ -260,7 +262,7 @@ impl Alarm {
             mem::swap(&mut seat.timer, &mut seat.ahead);
         }
         // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
-        let set = || {
+        let set = move || {
             seat.timer.move_to(at);
             if is_closing && tokio_timer::have_ended(seat.probe.as_mut()) {
                 return None;

@@ -228,6 +228,7 @@ impl Alarm {
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead.
+    #[inline]
     fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
         loop {

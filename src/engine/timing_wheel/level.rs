@@ -232,9 +232,6 @@ impl Level {
     /// bucket.
     #[inline]
     pub(super) fn next_used(&self, after: u64) -> Option<u64> {
-        if self.used.is_empty() {
-            return None;
-        }
         let first = self.index(after.wrapping_add(1));
         let used = self.used.next(first).or_else(|| self.used.next(0))?;
         let distance = used.wrapping_sub(first) & (self.len - 1);

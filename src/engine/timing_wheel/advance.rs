@@ -55,14 +55,13 @@ impl<T> TimingWheel<T> {
                 }
                 Some((_, level)) if self.is_top(level) && self.is_rounds_away(now) => self.sort_rounds(now),
                 Some((begin, 0)) if self.is_top(0) => self.move_to(begin),
+                Some((begin, level)) if self.is_whole(level, self.levels[level].number(begin)) => {
+                    limit -= self.expire_bucket(level, begin, limit, expired, &mut done);
+                }
                 Some((begin, level)) => {
                     // A bucket must be empty when it begins.
                     self.move_to(Tick(begin.0 - 1));
-                    limit -= if self.is_whole(level, self.levels[level].number(begin)) {
-                        self.expire_bucket(level, begin, limit, expired, &mut done)
-                    } else {
-                        self.spread(level, limit, &mut done)
-                    };
+                    limit -= self.spread(level, limit, &mut done);
                 }
             }
         }

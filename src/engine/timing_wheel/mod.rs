@@ -44,7 +44,7 @@
 //!    the hand's on the next coarser level. The coarsest level takes every tick. Entries of later rounds share its buckets.
 //! 4. Entries on a level are due after now, except those in the current bucket of a single level, which are due now. Entries that were due when
 //!    they were inserted, or became due many rounds ago in one jump, are in `overdue`.
-//! 5. With several levels, every entry's bucket begins after now, because the hand moves on to a bucket once that is empty.
+//! 5. With several levels, every entry's bucket begins after now, because the hand moves on to a bucket, or past it, once that is empty.
 //! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those that have not. Entries that have
 //!    been looked at stay.
 //! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.

@@ -183,11 +183,11 @@ impl Level {
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
     #[inline]
     pub(super) fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
-        let (place, at) = (self.place(due), self.index(self.number(due)));
-        if at >= self.buckets.len() {
+        if self.buckets.is_empty() {
             self.allocate();
         }
         self.note(due);
+        let (place, at) = (self.place(due), self.index(self.number(due)));
         let bucket = &mut self.buckets[at];
         if bucket.is_empty() {
             self.used.insert(at);

@@ -193,7 +193,9 @@ impl Shared {
         let stats = &self.stats;
         stats.turns.fetch_add(1, Ordering::Relaxed);
         stats.last_lag.store(lag.0, Ordering::Relaxed);
-        stats.max_lag.fetch_max(lag.0, Ordering::Relaxed);
+        if lag.0 > stats.max_lag.load(Ordering::Relaxed) {
+            stats.max_lag.fetch_max(lag.0, Ordering::Relaxed);
+        }
         stats.lags.record(lag.0);
         if lag > LATE.max(Nanos(tick.0.saturating_mul(4))) {
             panics(|| events::driver_late(self.name(), lag.to_duration()));

@@ -29,7 +29,7 @@ impl<T> TimingWheel<T> {
             let hand = ring.number(now);
             let all_spread = level == top && level > 0 && self.walked == hand + 1 && self.cursor == NIL;
             for (at, bucket) in ring.buckets.iter().enumerate() {
-                let entries = list(*bucket, Place::bucket((level * ring.len + at) as u32));
+                let entries = list(*bucket, Place((level * ring.len + at) as u32));
                 used.extend((!entries.is_empty()).then_some(at));
                 told.extend(ring.used.next(at).filter(|next| *next == at));
                 let is_mixed = ring.mixed.get(at) == Some(&true);

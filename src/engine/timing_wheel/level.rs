@@ -30,24 +30,12 @@ impl Key {
     }
 }
 
-/// The list that an entry is in: a bucket or `overdue`.
+/// The list that an entry is in: `overdue` or a bucket, by its ordinal. Buckets are counted through all levels, the finest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct Place(pub(super) u32);
 
 impl Place {
     pub(super) const OVERDUE: Place = Place(u32::MAX);
-
-    /// Returns the place of bucket `ordinal`. Buckets are counted through all levels, the finest first.
-    #[inline]
-    pub(super) fn bucket(ordinal: u32) -> Place {
-        Place(ordinal)
-    }
-
-    /// The inverse of [`Place::bucket`], for a place that is a bucket.
-    #[inline]
-    pub(super) fn ordinal(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// The arena's entry for one timer.
@@ -122,7 +110,7 @@ pub(super) struct Level {
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
     pub(super) last_tick: Tick,
-    /// The ordinal of the first bucket, for [`Place::bucket`].
+    /// The ordinal of the first bucket, for its [`Place`].
     first: u32,
 }
 
@@ -172,7 +160,7 @@ impl Level {
     /// Returns the place of a tick that belongs on this level.
     #[inline]
     pub(super) fn place(&self, due: Tick) -> Place {
-        Place::bucket(self.first + self.index(self.number(due)) as u32)
+        Place(self.first + self.index(self.number(due)) as u32)
     }
 
     pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {

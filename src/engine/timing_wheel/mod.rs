@@ -245,6 +245,12 @@ impl<T> TimingWheel<T> {
         (place, bucket.append(&mut self.entries, index))
     }
 
+    /// Returns the level of a place that is a bucket, and the index in the ring.
+    fn bucket_at(&self, place: Place) -> (usize, usize) {
+        let ordinal = place.0 as usize;
+        (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1))
+    }
+
     /// Unlinks an entry from its list.
     #[inline]
     fn unlink(&mut self, index: u32) {
@@ -254,8 +260,7 @@ impl<T> TimingWheel<T> {
         if place == Place::OVERDUE {
             return self.overdue.unlink(&mut self.entries, prev, next);
         }
-        let ordinal = place.ordinal();
-        let (level, at) = (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1));
+        let (level, at) = self.bucket_at(place);
         self.levels[level].unlink(&mut self.entries, at, prev, next);
         if self.cursor == index {
             // The bucket of a single level is walked from its head, and that of several from its tail.
@@ -309,10 +314,11 @@ impl<T> TimingWheel<T> {
             } else {
                 entry.place
             };
+            let (level, bucket) = self.bucket_at(place);
             Some(Site {
                 due: entry.due,
-                level: place.ordinal() >> self.ring_bits,
-                bucket: place.ordinal() & ((1 << self.ring_bits) - 1),
+                level,
+                bucket,
             })
         })
     }

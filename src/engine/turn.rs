@@ -43,6 +43,7 @@ pub(crate) fn turn(
         let mut has_more = false;
         // Shards take turns by the batch, so that none waits for the storm of another.
         for index in 0..shards.len() {
+            // Their number is a power of two.
             let shard = &shards[(driver.first + index) & (shards.len() - 1)];
             if shard.wake_at() <= begin {
                 let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);

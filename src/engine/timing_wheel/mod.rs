@@ -234,7 +234,8 @@ impl<T> TimingWheel<T> {
         (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
     }
 
-    /// Makes an entry the last one of the list of the tick at which it is due. Returns that list and the entry before, which the caller notes in the entry.
+    /// Makes an entry the last one of the list of the tick at which it is due. Returns that list and the entry before, which the caller notes in the
+    /// entry.
     #[inline]
     fn append(&mut self, index: u32, due: Tick) -> (Place, u32) {
         let mut levels = self.levels.iter_mut();

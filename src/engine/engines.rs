@@ -243,12 +243,7 @@ impl Engine {
             }
             if at <= now {
                 let tick = self.alarm.clock.tick();
-                let record = || {
-                    self.shared
-                        .stats
-                        .record_turn(self.shared.name(), tick, now.since(at))
-                };
-                panics(record);
+                self.shared.record_turn(tick, now.since(at));
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {

@@ -202,14 +202,8 @@ impl Shard {
         Moment(self.wake_at.load(Relaxed))
     }
 
-    /// Returns when the driver probably visits after `next`.
-    pub(crate) fn wake_after(&self, next: Moment) -> Moment {
-        let at = self.wake_at();
-        if at > next {
-            at
-        } else {
-            Moment(self.wake_after.load(Relaxed))
-        }
+    pub(crate) fn wake_after(&self) -> Moment {
+        Moment(self.wake_after.load(Relaxed))
     }
 
     /// Returns whether the shard has ended, as far as this thread knows.
@@ -447,6 +441,7 @@ impl Shard {
     }
 
     /// Takes the wakers of timers that are due at `tick`, which begins at `now`: `batch` at most.
+    #[inline]
     pub(crate) fn visit(&self, tick: Tick, now: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
         let mut state = lock(&self.state);
         let Some(wheel) = &mut state.wheel else {

@@ -10,6 +10,7 @@ use super::{
     labels::Labels,
     lag::{LagHistogram, LagRecorder},
     sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+    turn::panics,
 };
 
 /// The settings that a wheel is built with.
@@ -187,6 +188,20 @@ impl Shared {
         self.has_no_handle.load(Ordering::Relaxed)
     }
 
+    /// Records a turn that came `lag` after its time.
+    pub(in crate::engine) fn record_turn(&self, tick: Nanos, lag: Nanos) {
+        let stats = &self.stats;
+        stats.turns.fetch_add(1, Ordering::Relaxed);
+        stats.last_lag.store(lag.0, Ordering::Relaxed);
+        if lag.0 > stats.max_lag.load(Ordering::Relaxed) {
+            stats.max_lag.fetch_max(lag.0, Ordering::Relaxed);
+        }
+        stats.lags.record(lag.0);
+        if lag > LATE.max(Nanos(tick.0.saturating_mul(4))) {
+            panics(|| events::driver_late(self.name(), lag.to_duration()));
+        }
+    }
+
     /// The name of the wheel, for events.
     pub(in crate::engine) fn name(&self) -> &str {
         self.settings.name.as_deref().unwrap_or_default()
@@ -294,16 +309,5 @@ impl Stats {
     pub(crate) fn lag(&self) -> LagHistogram {
         let max = self.max_lag.load(Ordering::Relaxed);
         self.lags.histogram(Duration::from_nanos(max))
-    }
-
-    /// Records a turn that came `lag` after its time.
-    pub(in crate::engine) fn record_turn(&self, wheel: &str, tick: Nanos, lag: Nanos) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
-        self.last_lag.store(lag.0, Ordering::Relaxed);
-        self.max_lag.fetch_max(lag.0, Ordering::Relaxed);
-        self.lags.record(lag.0);
-        if lag > LATE.max(Nanos(tick.0.saturating_mul(4))) {
-            events::driver_late(wheel, lag.to_duration());
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! A turn of the driver: visits the shards that have due entries, and wakes the tasks of those entries.
 
 use std::{
+    cmp::Ordering::{Equal, Greater, Less},
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     task::Waker,
@@ -26,6 +27,7 @@ const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
 /// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn, because in a storm a turn would otherwise
 /// never end.
+#[inline]
 pub(crate) fn turn(
     shards: &[Arc<Shard>],
     alarm: &Alarm,
@@ -35,30 +37,43 @@ pub(crate) fn turn(
 ) -> Next {
     let tick = alarm.clock.tick_at(now);
     let begin = alarm.clock.start_of(tick);
-    let is_due = |shard: &&Arc<Shard>| shard.wake_at() <= begin;
-    let (last, first) = shards.split_at(driver.first % shards.len());
     let mut woken = 0;
-    let mut has_more = true;
-    while has_more {
-        has_more = false;
+    loop {
+        let mut soonest = (Moment::NEVER, Moment::NEVER);
+        let mut has_more = false;
         // Shards take turns by the batch, so that none waits for the storm of another.
-        for shard in first.iter().chain(last).filter(is_due) {
-            let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
-            shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
-            wake_all(&mut driver.wakers, shared);
-            has_more |= advanced.more;
-            woken += advanced.expired;
-            let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
-            if is_spent && shards.iter().any(|shard| is_due(&shard)) {
-                driver.first = driver.first.wrapping_add(1);
-                return Next::More;
+        for index in 0..shards.len() {
+            // Their number is a power of two.
+            let shard = &shards[(driver.first + index) & (shards.len() - 1)];
+            if shard.wake_at() <= begin {
+                let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
+                if advanced.cascaded > 0 {
+                    shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
+                }
+                wake_all(&mut driver.wakers, shared);
+                has_more |= advanced.more;
+                woken += advanced.expired;
+                let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
+                if is_spent && shards.iter().any(|shard| shard.wake_at() <= begin) {
+                    driver.first = driver.first.wrapping_add(1);
+                    return Next::More;
+                }
             }
+            soonest = first_two(soonest, shard.wake_at(), shard.wake_after());
+        }
+        if !has_more {
+            return Next::At(soonest.0, soonest.1);
         }
     }
-    let next = shards.iter().map(|shard| shard.wake_at()).min();
-    let next = next.unwrap_or(Moment::NEVER);
-    let after = shards.iter().map(|shard| shard.wake_after(next)).min();
-    Next::At(next, after.unwrap_or(Moment::NEVER))
+}
+
+/// Returns the first two of some moments, after `at` and a later one have been added.
+fn first_two((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
+    match at.cmp(&first) {
+        Less => (at, later.min(first)),
+        Equal => (first, later.min(second)),
+        Greater => (first, at.min(second)),
+    }
 }
 
 /// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.

@@ -61,7 +61,7 @@ struct Seat {
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
-    driver: Option<Driver>,
+    driver: Option<Box<Driver>>,
     /// When the driver runs next, or never.
     at: Moment,
 }
@@ -115,7 +115,7 @@ impl Alarm {
             ahead: TokioTimer::new(origin),
             probe: Box::pin(tokio_timer::probe(origin)),
             waker,
-            driver: Some(Driver::default()),
+            driver: Some(Box::default()),
             at: Moment::NEVER,
         });
         if self.clock.may_be_paused() {
@@ -175,7 +175,8 @@ impl Alarm {
     }
 
     /// Takes the driver, and when it was to run.
-    pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
+    #[inline]
+    pub(crate) fn take(&self) -> Option<(Box<Driver>, Moment)> {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut()?;
         let driver = seat.driver.take()?;
@@ -183,7 +184,8 @@ impl Alarm {
     }
 
     /// Gives the driver back after a turn at `now`.
-    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Set {
+    #[inline]
+    pub(crate) fn give_back(&self, driver: Box<Driver>, now: Moment, next: Next) -> Set {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
             drop(guard);
@@ -226,6 +228,7 @@ impl Alarm {
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead.
+    #[inline]
     fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
         loop {
@@ -245,42 +248,52 @@ impl Alarm {
 
     /// Sets Tokio's timer to `at`, and the other one to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> Set {
-        let is_closing = self.is_closing();
-        let mut at = seat.at;
-        if is_closing && at == Moment::NEVER && !planted("unset_as_it_closes") {
-            at = self.now().after(Nanos::FAR_FUTURE);
+        if self.is_closing() {
+            return self.set_as_it_closes(seat);
         }
-        if at != Moment::NEVER && seat.ahead.is_set_to(at) {
+        let at = seat.at;
+        if at == Moment::NEVER {
+            if self.clock.may_be_paused() {
+                tokio_timer::while_setting(|| seat.timer.unset(self.clock.past()));
+            }
+            return Set::Waits;
+        }
+        if seat.ahead.is_set_to(at) {
             mem::swap(&mut seat.timer, &mut seat.ahead);
         }
-        // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
-        let set = || {
-            if at == Moment::NEVER {
-                if self.clock.may_be_paused() {
-                    seat.timer.unset(self.clock.past());
-                }
-                return Some(false);
-            }
-            seat.timer.move_to(at);
-            if is_closing && tokio_timer::have_ended(seat.probe.as_mut()) {
-                return None;
-            }
-            let has_passed = seat.timer.wake(&seat.waker);
-            if after != Moment::NEVER && !is_closing {
+        let set = move || {
+            let has_passed = seat.timer.set(at, &seat.waker);
+            if after != Moment::NEVER {
                 seat.ahead.set(after, Waker::noop());
             }
-            Some(has_passed)
+            has_passed
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
-            Ok(None) => Set::Ended,
-            Err(_) if is_closing => Set::Ended,
+            Ok(true) if !planted("swallowed") => Set::HasPassed,
+            Ok(_) => Set::Waits,
             Err(_) => {
                 self.keeper.notify_one();
                 Set::Waits
             }
-            Ok(Some(true)) if is_closing && at > self.now() => Set::Ended,
-            Ok(Some(true)) if !planted("swallowed") => Set::HasPassed,
-            Ok(_) => Set::Waits,
+        }
+    }
+
+    /// Sets Tokio's timer to `at`, or else to the far future, while the runtime shuts down.
+    #[cold]
+    fn set_as_it_closes(&self, seat: &mut Seat) -> Set {
+        if seat.at == Moment::NEVER && planted("unset_as_it_closes") {
+            return Set::Waits;
+        }
+        let at = seat.at.min(self.now().after(Nanos::FAR_FUTURE));
+        // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
+        let set = || {
+            seat.timer.move_to(at);
+            (!tokio_timer::have_ended(seat.probe.as_mut())).then(|| seat.timer.wake(&seat.waker))
+        };
+        match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
+            Ok(Some(false)) => Set::Waits,
+            Ok(Some(true)) if at <= self.now() => Set::HasPassed,
+            _ => Set::Ended,
         }
     }
 }

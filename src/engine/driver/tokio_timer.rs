@@ -85,6 +85,7 @@ impl TokioTimer {
     }
 
     /// Has the timer wake `waker`. Returns whether its moment has come. This panics if the runtime's timers have ended.
+    #[inline]
     pub(super) fn wake(&mut self, waker: &Waker) -> bool {
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
         let has_passed = tick.poll(&mut Context::from_waker(waker)).is_ready();

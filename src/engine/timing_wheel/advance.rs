@@ -3,10 +3,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::{
-    Tick, TimingWheel,
-    level::{NIL, Place},
-};
+use super::{Tick, TimingWheel, level::NIL};
 
 /// The number of timers that are spread in a tick while there is time.
 const STEP: usize = 256;
@@ -45,9 +42,6 @@ impl<T> TimingWheel<T> {
                 return done;
             }
             match next {
-                None if self.levels.len() > 1 && self.entries[due as usize].place != Place::OVERDUE => {
-                    limit -= self.expire_bucket(0, self.now, limit, expired, &mut done);
-                }
                 None => {
                     limit -= 1;
                     let entry = &self.entries[due as usize];
@@ -60,15 +54,14 @@ impl<T> TimingWheel<T> {
                     }
                 }
                 Some((_, level)) if self.is_top(level) && self.is_rounds_away(now) => self.sort_rounds(now),
-                Some((begin, 0)) => self.move_to(begin),
+                Some((begin, 0)) if self.is_top(0) => self.move_to(begin),
+                Some((begin, level)) if self.is_whole(level, self.levels[level].number(begin)) => {
+                    limit -= self.expire_bucket(level, begin, limit, expired, &mut done);
+                }
                 Some((begin, level)) => {
-                    // A coarse bucket must be empty when it begins.
-                    self.move_to(self.now.max(Tick(begin.0 - 1)));
-                    limit -= if self.is_whole(level, self.levels[level].number(begin)) {
-                        self.expire_bucket(level, begin, limit, expired, &mut done)
-                    } else {
-                        self.spread(level, limit, &mut done)
-                    };
+                    // A bucket must be empty when it begins.
+                    self.move_to(Tick(begin.0 - 1));
+                    limit -= self.spread(level, limit, &mut done);
                 }
             }
         }
@@ -158,12 +151,11 @@ impl<T> TimingWheel<T> {
     /// later round.
     #[inline]
     pub(super) fn next_due(&self) -> u32 {
-        let next = if self.levels.len() == 1 {
+        if self.levels.len() == 1 && self.cursor != NIL {
             self.cursor
         } else {
-            self.levels[0].bucket(self.now.0).head
-        };
-        if next == NIL { self.overdue.head } else { next }
+            self.overdue.head
+        }
     }
 
     /// Returns the next bucket of all levels that begins by `by`, as the tick at which it begins and its level. Of two buckets
@@ -262,11 +254,11 @@ impl<T> TimingWheel<T> {
                 }
             }
         }
-        for (_, _, index) in due.into_sorted_vec() {
-            self.unlink(index);
-            self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
-        }
         self.move_to(end);
+        for (due, _, index) in due.into_sorted_vec() {
+            self.unlink(index);
+            self.link(index, due);
+        }
     }
 
     /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first. Each is put at the

@@ -29,7 +29,7 @@ impl<T> TimingWheel<T> {
             let hand = ring.number(now);
             let all_spread = level == top && level > 0 && self.walked == hand + 1 && self.cursor == NIL;
             for (at, bucket) in ring.buckets.iter().enumerate() {
-                let entries = list(*bucket, Place::bucket((level * ring.len + at) as u32));
+                let entries = list(*bucket, Place((level * ring.len + at) as u32));
                 used.extend((!entries.is_empty()).then_some(at));
                 told.extend(ring.used.next(at).filter(|next| *next == at));
                 let is_mixed = ring.mixed.get(at) == Some(&true);
@@ -44,7 +44,7 @@ impl<T> TimingWheel<T> {
                         is_mixed || level == top || due == ring.begin(number),
                         "2: {due:?} hangs in a whole bucket of level {level}"
                     );
-                    let is_due = level == 0 && due == now;
+                    let is_due = top == 0 && due == now;
                     assert!(
                         due > now || is_due,
                         "4: {due:?} hangs on level {level} at {now:?}"
@@ -55,12 +55,12 @@ impl<T> TimingWheel<T> {
                         "3: {due:?} is beyond level {level} at {now:?}"
                     );
                     assert!(
-                        level == 0 || number > hand,
+                        top == 0 || number > hand,
                         "5: {due:?} hangs on level {level} at {now:?}, where its bucket has begun"
                     );
                     if is_due {
                         assert!(
-                            top > 0 || cursor.is_some_and(|cursor| cursor <= position),
+                            cursor.is_some_and(|cursor| cursor <= position),
                             "6: {due:?} is due and has been passed by"
                         );
                         visits.push(now);

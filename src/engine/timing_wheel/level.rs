@@ -1,6 +1,6 @@
 //! Entries, the lists that they form in buckets, rings of buckets, and the bitmap of those in use. A list is linked by indices into the slab.
 
-use std::num::NonZeroU32;
+use std::{mem, num::NonZeroU32};
 
 use slab::Slab;
 
@@ -30,24 +30,12 @@ impl Key {
     }
 }
 
-/// The list that an entry is in: a bucket or `overdue`.
+/// The list that an entry is in: `overdue` or a bucket, by its ordinal. Buckets are counted through all levels, the finest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct Place(pub(super) u32);
 
 impl Place {
     pub(super) const OVERDUE: Place = Place(u32::MAX);
-
-    /// Returns the place of bucket `ordinal`. Buckets are counted through all levels, the finest first.
-    #[inline]
-    pub(super) fn bucket(ordinal: u32) -> Place {
-        Place(ordinal)
-    }
-
-    /// The inverse of [`Place::bucket`], for a place that is a bucket.
-    #[inline]
-    pub(super) fn ordinal(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// The arena's entry for one timer.
@@ -74,29 +62,26 @@ impl Bucket {
         self.head == NIL
     }
 
+    /// Makes an entry the last one. Returns the one before, which the caller notes in the entry.
     #[inline]
-    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
-        self.link(entries, index, place, self.tail, NIL);
-    }
-
-    pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
-        self.link(entries, index, place, NIL, self.head);
-    }
-
-    #[inline]
-    fn link<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place, prev: u32, next: u32) {
+    pub(super) fn append<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32) -> u32 {
+        let prev = mem::replace(&mut self.tail, index);
         match prev {
             NIL => self.head = index,
             prev => entries[prev as usize].next = index,
         }
+        prev
+    }
+
+    /// Makes an entry the first one.
+    fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
+        let next = mem::replace(&mut self.head, index);
         match next {
             NIL => self.tail = index,
             next => entries[next as usize].prev = index,
         }
         let entry = &mut entries[index as usize];
-        entry.prev = prev;
-        entry.next = next;
-        entry.place = place;
+        (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
     #[inline]
@@ -125,7 +110,7 @@ pub(super) struct Level {
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
     pub(super) last_tick: Tick,
-    /// The ordinal of the first bucket, for [`Place::bucket`].
+    /// The ordinal of the first bucket, for its [`Place`].
     first: u32,
 }
 
@@ -175,13 +160,7 @@ impl Level {
     /// Returns the place of a tick that belongs on this level.
     #[inline]
     pub(super) fn place(&self, due: Tick) -> Place {
-        Place::bucket(self.first + self.index(self.number(due)) as u32)
-    }
-
-    #[inline]
-    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
-        let (bucket, place) = self.bucket_for(due);
-        bucket.push_back(entries, index, place);
+        Place(self.first + self.index(self.number(due)) as u32)
     }
 
     pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
@@ -191,12 +170,12 @@ impl Level {
 
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
     #[inline]
-    fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
-        let (place, at) = (self.place(due), self.index(self.number(due)));
+    pub(super) fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
         if self.buckets.is_empty() {
             self.allocate();
         }
         self.note(due);
+        let (place, at) = (self.place(due), self.index(self.number(due)));
         let bucket = &mut self.buckets[at];
         if bucket.is_empty() {
             self.used.insert(at);
@@ -241,9 +220,6 @@ impl Level {
     /// bucket.
     #[inline]
     pub(super) fn next_used(&self, after: u64) -> Option<u64> {
-        if self.used.is_empty() {
-            return None;
-        }
         let first = self.index(after.wrapping_add(1));
         let used = self.used.next(first).or_else(|| self.used.next(0))?;
         let distance = used.wrapping_sub(first) & (self.len - 1);

@@ -42,9 +42,9 @@
 //! 2. A bucket's bit is set exactly if an entry is in the bucket. Below the top level, a bucket that is not marked as mixed is whole.
 //! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's last tick: the end of the bucket after
 //!    the hand's on the next coarser level. The coarsest level takes every tick. Entries of later rounds share its buckets.
-//! 4. Entries on a level are due after now, except those in the current bucket on level 0, which are due now. Entries that were due when
+//! 4. Entries on a level are due after now, except those in the current bucket of a single level, which are due now. Entries that were due when
 //!    they were inserted, or became due many rounds ago in one jump, are in `overdue`.
-//! 5. No due timer hangs in a coarse bucket: on a coarse level, every entry's bucket begins after now.
+//! 5. With several levels, every entry's bucket begins after now, because the hand moves on to a bucket, or past it, once that is empty.
 //! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those that have not. Entries that have
 //!    been looked at stay.
 //! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
@@ -156,14 +156,14 @@ impl<T> TimingWheel<T> {
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
         // This comes first, because it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());
+        let (place, prev) = self.append(key.index(), due);
         self.entries.insert(Entry {
             due,
             value,
-            prev: NIL,
+            prev,
             next: NIL,
-            place: Place::OVERDUE,
+            place,
         });
-        self.link(key.index(), due);
         key
     }
 
@@ -187,13 +187,10 @@ impl<T> TimingWheel<T> {
         let entry = &mut self.entries[index as usize];
         let former = mem::replace(&mut entry.value, value);
         let (place, is_last) = (entry.place, entry.next == NIL);
-        if is_last && due > self.now {
-            let level = self.level_of(due);
-            if self.levels[level].place(due) == place {
-                self.entries[index as usize].due = due;
-                self.levels[level].note(due);
-                return former;
-            }
+        if is_last && let Some(level) = self.level_of(due).filter(|level| level.place(due) == place) {
+            level.note(due);
+            self.entries[index as usize].due = due;
+            return former;
         }
         self.unlink(index);
         self.link(index, due);
@@ -207,7 +204,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn bring_forward(&mut self, key: &Key, due: Tick) {
         let index = key.index();
         let place = self.entries[index as usize].place;
-        if due > self.now && place == self.levels[self.level_of(due)].place(due) {
+        if self.level_of(due).is_some_and(|level| level.place(due) == place) {
             self.entries[index as usize].due = due;
             return;
         }
@@ -220,22 +217,39 @@ impl<T> TimingWheel<T> {
         self.take(key.index())
     }
 
-    /// Returns the finest level whose last tick is not before `due`. There is always one, because the top level takes every tick.
+    /// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that is due.
     #[inline]
-    fn level_of(&self, due: Tick) -> usize {
-        let mut last_ticks = self.levels.iter().map(|level| level.last_tick);
-        last_ticks.position(|last| due <= last).unwrap_or(0)
+    fn level_of(&mut self, due: Tick) -> Option<&mut Level> {
+        let mut levels = self.levels.iter_mut();
+        levels
+            .find(|level| due <= level.last_tick)
+            .filter(|_| due > self.now)
     }
 
     /// Appends an entry that is in no list to the list of the tick at which it is due.
     #[inline]
     fn link(&mut self, index: u32, due: Tick) {
-        self.entries[index as usize].due = due;
-        if due <= self.now {
-            return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
-        }
-        let level = self.level_of(due);
-        self.levels[level].push_back(&mut self.entries, index, due);
+        let (place, prev) = self.append(index, due);
+        let entry = &mut self.entries[index as usize];
+        (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
+    }
+
+    /// Makes an entry the last one of the list of the tick at which it is due. Returns that list and the entry before, which the caller notes in the
+    /// entry.
+    #[inline]
+    fn append(&mut self, index: u32, due: Tick) -> (Place, u32) {
+        let mut levels = self.levels.iter_mut();
+        let (bucket, place) = match levels.find(|level| due <= level.last_tick) {
+            Some(level) if due > self.now => level.bucket_for(due),
+            _ => (&mut self.overdue, Place::OVERDUE),
+        };
+        (place, bucket.append(&mut self.entries, index))
+    }
+
+    /// Returns the level of a place that is a bucket, and the index in the ring.
+    fn bucket_at(&self, place: Place) -> (usize, usize) {
+        let ordinal = place.0 as usize;
+        (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1))
     }
 
     /// Unlinks an entry from its list.
@@ -247,8 +261,7 @@ impl<T> TimingWheel<T> {
         if place == Place::OVERDUE {
             return self.overdue.unlink(&mut self.entries, prev, next);
         }
-        let ordinal = place.ordinal();
-        let (level, at) = (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1));
+        let (level, at) = self.bucket_at(place);
         self.levels[level].unlink(&mut self.entries, at, prev, next);
         if self.cursor == index {
             // The bucket of a single level is walked from its head, and that of several from its tail.
@@ -302,10 +315,11 @@ impl<T> TimingWheel<T> {
             } else {
                 entry.place
             };
+            let (level, bucket) = self.bucket_at(place);
             Some(Site {
                 due: entry.due,
-                level: place.ordinal() >> self.ring_bits,
-                bucket: place.ordinal() & ((1 << self.ring_bits) - 1),
+                level,
+                bucket,
             })
         })
     }

@@ -1,17 +1,29 @@
 //! The events that a wheel reports to `tracing`, about its engines and never about single timers. Without the feature `tracing`, there are
 //! none.
 
-use std::time::Duration;
+use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 #[cfg(feature = "tracing")]
 macro_rules! event {
-    ($level:ident, $($event:tt)*) => { tracing::$level!($($event)*) };
+    // A subscriber that panics must not keep a turn from waking tasks, nor an engine from ending.
+    ($level:ident, $($event:tt)*) => { panics(|| tracing::$level!($($event)*)) };
 }
 #[cfg(not(feature = "tracing"))]
 macro_rules! event {
     ($level:ident, $($field:ident,)* $message:literal) => {
         let _ = ($($field,)* format_args!($message));
     };
+}
+
+/// Returns whether `act` panics. The panic does not propagate.
+pub(in crate::engine) fn panics(act: impl FnOnce()) -> bool {
+    let outcome = catch_unwind(AssertUnwindSafe(act));
+    // The payload of a panic may itself panic when it is dropped.
+    outcome.map_err(mem::forget).is_err()
 }
 
 pub(in crate::engine) fn engine_changed(wheel: &str, change: &str) {

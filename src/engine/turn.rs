@@ -2,15 +2,13 @@
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
-    mem,
-    panic::{AssertUnwindSafe, catch_unwind},
     task::Waker,
 };
 
 use super::{
     clock::{Moment, Nanos},
     driver::alarm::{Alarm, Driver, Next},
-    events,
+    events::{self, panics},
     shard::Shard,
     shared::Shared,
     sync::{Arc, Ordering::Relaxed},
@@ -81,14 +79,6 @@ pub(crate) fn wake_all(wakers: &mut Vec<Waker>, shared: &Shared) {
     let mut wakers = wakers.drain(..);
     while wakers.len() > 0 && panics(|| wakers.by_ref().for_each(Waker::wake)) {
         shared.stats.panics.fetch_add(1, Relaxed);
-        // A subscriber that panics must not keep the other wakers from being woken.
-        panics(|| events::waker_panicked(shared.name()));
+        events::waker_panicked(shared.name());
     }
-}
-
-/// Returns whether `act` panics. The panic does not propagate.
-pub(crate) fn panics(act: impl FnOnce()) -> bool {
-    let outcome = catch_unwind(AssertUnwindSafe(act));
-    // The payload of a panic may itself panic when it is dropped.
-    outcome.map_err(mem::forget).is_err()
 }

@@ -201,6 +201,7 @@ impl Thread {
     /// # Panics
     ///
     /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then as it was.
+    #[inline]
     #[track_caller]
     pub(crate) fn bind(&self, shard: &mut AnyShard, task: WakerId) -> Option<SpareEntry> {
         let pinned = shard.as_ref().and_then(|shard| shard.pinned());

@@ -27,6 +27,7 @@ impl WakerId {
 
     /// Clones a waker, and identifies the clone as the task will poll with it: where the compiler has made two copies of one vtable, as
     /// for `block_on` in release builds, a clone has the other one.
+    #[inline]
     pub(crate) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
         cloned(waker, WakerId::of)
     }
@@ -74,6 +75,7 @@ impl WakerId {
     }
 }
 
+#[inline]
 fn cloned(waker: &Waker, identify: impl FnOnce(&Waker) -> WakerId) -> (Waker, WakerId) {
     let clone = waker.clone();
     // The clone keeps alive only what its own address points to.

@@ -175,7 +175,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     let origin = if has_alternative_timer {
         Moment::now()
     } else {
-        begin_of_millisecond(may_be_paused())?
+        begin_of_millisecond(may_be_paused())
     };
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));

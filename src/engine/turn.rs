@@ -12,7 +12,7 @@ use super::{
     events,
     shard::Shard,
     shared::Shared,
-    sync::{Arc, Ordering::Relaxed},
+    sync::{Arc, OnceLock, Ordering::Relaxed},
 };
 
 /// The number of timers handled under one lock. With fewer, threads that register timers get the lock in between again and again, and a storm takes
@@ -27,7 +27,7 @@ const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 /// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn, because in a storm a turn would otherwise
 /// never end.
 pub(crate) fn turn(
-    shards: &[Arc<Shard>],
+    shards: &[OnceLock<Arc<Shard>>],
     alarm: &Alarm,
     shared: &Shared,
     driver: &mut Driver,
@@ -42,23 +42,28 @@ pub(crate) fn turn(
     while has_more {
         has_more = false;
         // Shards take turns by the batch, so that none waits for the storm of another.
-        for shard in first.iter().chain(last).filter(is_due) {
+        for shard in made(first).chain(made(last)).filter(is_due) {
             let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
             shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
             wake_all(&mut driver.wakers, shared);
             has_more |= advanced.more;
             woken += advanced.expired;
             let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
-            if is_spent && shards.iter().any(|shard| is_due(&shard)) {
+            if is_spent && made(shards).any(|shard| is_due(&shard)) {
                 driver.first = driver.first.wrapping_add(1);
                 return Next::More;
             }
         }
     }
-    let next = shards.iter().map(|shard| shard.wake_at()).min();
+    let next = made(shards).map(|shard| shard.wake_at()).min();
     let next = next.unwrap_or(Moment::NEVER);
-    let after = shards.iter().map(|shard| shard.wake_after(next)).min();
+    let after = made(shards).map(|shard| shard.wake_after(next)).min();
     Next::At(next, after.unwrap_or(Moment::NEVER))
+}
+
+/// Returns the shards that have been made.
+pub(crate) fn made(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = &Arc<Shard>> {
+    shards.iter().filter_map(OnceLock::get)
 }
 
 /// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.

@@ -53,7 +53,7 @@ struct Seat {
     /// Set to the next turn.
     timer: TokioTimer,
     /// Set to the turn after that, with a waker that does nothing. Without it, a timer that is set in a turn would make Tokio's next `epoll_wait` return
-    /// for nothing.
+    /// for nothing. Made as it is first set.
     ahead: Option<TokioTimer>,
     /// Makes a turn, or ends the engine.
     waker: Waker,
@@ -117,11 +117,14 @@ impl Alarm {
         *lock(&self.runtime) = Some(runtime.clone());
     }
 
-    /// Removes the seat, because the engine ends. Returns `false` if it has ended before.
-    pub(crate) fn take_down(&self) -> bool {
-        let seat = lock(&self.seat).take();
-        drop(lock(&self.runtime).take());
-        seat.is_some()
+    /// Removes the seat, because the engine ends, unless it has ended before. The caller drops it with no lock held.
+    pub(crate) fn take_down(&self) -> Option<impl Sized> {
+        let seat = lock(&self.seat).take()?;
+        Some((seat, lock(&self.runtime).take()))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.seat).is_none()
     }
 
     /// Reads the clock.

@@ -312,7 +312,7 @@ impl Engine {
             return;
         };
         let mut wakers = Vec::new();
-        let _removed = match engines.entry((self.shared.wheel, self.runtime)) {
+        let removed = match engines.entry((self.shared.wheel, self.runtime)) {
             Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
             _ => None,
         };
@@ -323,7 +323,9 @@ impl Engine {
         }
         self.alarm.keeper.notify_one();
         wake_all(&mut wakers, &self.shared);
-        panics(|| events::engine_changed(self.shared.name(), "ended"));
+        if removed.is_some() {
+            panics(|| events::engine_changed(self.shared.name(), "ended"));
+        }
     }
 }
 

@@ -30,8 +30,8 @@ use super::{
     events,
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, lock, planted},
-    turn::{turn, wake_all},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, lock, planted},
+    turn::{made, turn, wake_all},
     waker_id::WakerId,
 };
 
@@ -51,8 +51,8 @@ pub(crate) struct Engine {
     runtime: Id,
     shared: Arc<Shared>,
     alarm: Arc<Alarm>,
-    /// For each number of a thread or worker two, of which the second is for timers that the wheel may refuse.
-    pub(crate) shards: Box<[Arc<Shard>]>,
+    /// For each number of a thread or worker two, of which the second is for timers that the wheel may refuse. Each is made for its first timer.
+    pub(crate) shards: Box<[OnceLock<Arc<Shard>>]>,
 }
 
 /// Returns the engines of a wheel.
@@ -105,7 +105,7 @@ pub(crate) fn global_is_behind() -> bool {
     engine.is_some_and(|engine| {
         let clock = &engine.alarm.clock;
         let begin = clock.start_of(clock.tick_at(engine.alarm.now()));
-        engine.shards.iter().any(|shard| shard.wake_at() <= begin)
+        made(&engine.shards).any(|shard| shard.wake_at() <= begin)
     })
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
 fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
     let engines = of_wheel(shared.wheel);
     let (mut entries, mut arena_bytes) = (0, 0);
-    for shard in engines.iter().flat_map(|engine| &engine.shards) {
+    for shard in engines.iter().flat_map(|engine| made(&engine.shards)) {
         let usage = shard.usage();
         tally.add(usage.tally);
         entries += usage.entries;
@@ -175,7 +175,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     let origin = if has_alternative_timer {
         Moment::now()
     } else {
-        begin_of_millisecond(may_be_paused())?
+        begin_of_millisecond(may_be_paused())
     };
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
@@ -193,7 +193,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
             engine.end();
             return Some(found);
         }
-        Entry::Vacant(_) if engine.shards[0].has_ended() && !planted("begun_ended") => return None,
+        Entry::Vacant(_) if engine.alarm.has_ended() && !planted("begun_ended") => return None,
         Entry::Vacant(place) => _ = place.insert(engine.clone()),
     }
     drop(engines);
@@ -204,32 +204,39 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
 impl Engine {
     fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment) -> Arc<Engine> {
         let settings = &shared.settings;
-        let alarm = Arc::new(Alarm::new(Clock::new(
-            origin,
-            settings.tick_duration,
-            settings.slack(),
-        )));
+        let clock = Clock::new(origin, settings.tick_duration, settings.slack());
         let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
-        let shards = shards.next_power_of_two();
-        let id = Some(runtime.id());
-        let pair = |index| {
-            [false, true].map(|may_refuse| {
-                let place = (index, shards);
-                Arc::new(Shard::new(shared.clone(), alarm.clone(), id, place, may_refuse))
-            })
-        };
+        let places = 0..2 * shards.next_power_of_two();
         Arc::new(Engine {
             runtime: runtime.id(),
             shared: shared.clone(),
-            shards: (0..shards).flat_map(pair).collect(),
-            alarm,
+            alarm: Arc::new(Alarm::new(clock)),
+            shards: places.map(|_| OnceLock::new()).collect(),
         })
     }
 
-    /// Returns the shard of worker or thread `number` for timers of a kind.
+    /// Returns the shard of worker or thread `number` for timers of a kind. Once the engine has ended, so has the shard.
     pub(crate) fn shard(&self, number: usize, kind: Kind) -> Arc<Shard> {
-        let index = 2 * number + usize::from(kind.may_refuse);
-        self.shards[index & (self.shards.len() - 1)].clone()
+        let shards = self.shards.len();
+        let index = (2 * number + usize::from(kind.may_refuse)) & (shards - 1);
+        let new = || {
+            let (shared, alarm) = (self.shared.clone(), self.alarm.clone());
+            let place = (index / 2, shards / 2);
+            Arc::new(Shard::new(
+                shared,
+                alarm,
+                Some(self.runtime),
+                place,
+                kind.may_refuse,
+            ))
+        };
+        // Under the lock under which the engine ends, because that ends the shards which there are.
+        let _engines = engines();
+        let shard = self.shards[index].get_or_init(new);
+        if self.alarm.has_ended() {
+            shard.end(&mut Vec::new());
+        }
+        shard.clone()
     }
 
     /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
@@ -279,40 +286,41 @@ impl Engine {
         if !self.shared.has_no_handle() {
             return false;
         }
-        let entries: usize = self.shards.iter().map(|shard| shard.usage().entries).sum();
-        let is_own = |shard: &Shard| self.shards.iter().any(|own| std::ptr::eq(&**own, shard));
+        let entries: usize = made(&self.shards).map(|shard| shard.usage().entries).sum();
+        let is_own = |shard: &Shard| made(&self.shards).any(|own| std::ptr::eq(&**own, shard));
         // The entry of a spare is no timer.
         entries == 0 || entries == counts::sums(is_own).kept.len()
     }
 
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) {
-        let refusable = self.shards.iter().filter(|shard| shard.kind.may_refuse);
+        let refusable = made(&self.shards).filter(|shard| shard.kind.may_refuse);
         refusable.for_each(|shard| shard.end(wakers));
         self.may_be_idle();
     }
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
     fn end(&self) {
-        if !self.alarm.take_down() {
-            return;
-        }
-        let mut wakers = Vec::new();
         let mut engines = engines();
-        // Dropped with no lock held.
-        let _removed = match engines.entry((self.shared.wheel, self.runtime)) {
+        // Dropped with no lock held, as is the table's engine.
+        let Some(_seat) = self.alarm.take_down() else {
+            return;
+        };
+        let mut wakers = Vec::new();
+        let removed = match engines.entry((self.shared.wheel, self.runtime)) {
             Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
             _ => None,
         };
-        // Under the lock, so that who is about to add the engine sees that it has ended.
-        self.shards.iter().for_each(|shard| shard.end(&mut wakers));
+        made(&self.shards).for_each(|shard| shard.end(&mut wakers));
         drop(engines);
         if self.alarm.is_closing() {
             self.shared.unpin(self.runtime);
         }
         self.alarm.keeper.notify_one();
         wake_all(&mut wakers, &self.shared);
-        events::engine_changed(self.shared.name(), "ended");
+        if removed.is_some() {
+            events::engine_changed(self.shared.name(), "ended");
+        }
     }
 }
 
@@ -352,7 +360,7 @@ impl Keeper {
         let engine = &self.engine;
         loop {
             engine.alarm.keeper.notified().await;
-            if engine.shards[0].has_ended() {
+            if engine.alarm.has_ended() {
                 return;
             }
             if engine.is_unused() {
@@ -363,7 +371,7 @@ impl Keeper {
             }
             if engine.alarm.clock.is_moved() {
                 // A paused clock would move to the next turn, though nothing is due.
-                engine.shards.iter().for_each(|shard| shard.put_off());
+                made(&engine.shards).for_each(|shard| shard.put_off());
             }
             // Wakers that poll timers within a turn must not use up the keeper's budget.
             let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;

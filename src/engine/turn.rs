@@ -11,7 +11,7 @@ use super::{
     events::{self, panics},
     shard::Shard,
     shared::Shared,
-    sync::{Arc, Ordering::Relaxed},
+    sync::{Arc, OnceLock, Ordering::Relaxed},
 };
 
 /// The number of timers handled under one lock. With fewer, threads that register timers get the lock in between again and again, and a storm takes
@@ -27,7 +27,7 @@ const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 /// never end.
 #[inline]
 pub(crate) fn turn(
-    shards: &[Arc<Shard>],
+    shards: &[OnceLock<Arc<Shard>>],
     alarm: &Alarm,
     shared: &Shared,
     driver: &mut Driver,
@@ -42,7 +42,9 @@ pub(crate) fn turn(
         // Shards take turns by the batch, so that none waits for the storm of another.
         for index in 0..shards.len() {
             // Their number is a power of two.
-            let shard = &shards[(driver.first + index) & (shards.len() - 1)];
+            let Some(shard) = shards[(driver.first + index) & (shards.len() - 1)].get() else {
+                continue;
+            };
             if shard.wake_at() <= begin {
                 let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
                 if advanced.cascaded > 0 {
@@ -52,7 +54,7 @@ pub(crate) fn turn(
                 has_more |= advanced.more;
                 woken += advanced.expired;
                 let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
-                if is_spent && shards.iter().any(|shard| shard.wake_at() <= begin) {
+                if is_spent && made(shards).any(|shard| shard.wake_at() <= begin) {
                     driver.first = driver.first.wrapping_add(1);
                     return Next::More;
                 }
@@ -72,6 +74,11 @@ fn first_two((first, second): (Moment, Moment), at: Moment, later: Moment) -> (M
         Equal => (first, later.min(second)),
         Greater => (first, at.min(second)),
     }
+}
+
+/// Returns the shards that have been made.
+pub(crate) fn made(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = &Arc<Shard>> {
+    shards.iter().filter_map(OnceLock::get)
 }
 
 /// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    engine::{counts, engines, labels::LabelStats, lag::LagHistogram, shard::Shard, timing_wheel::Tick},
+    engine::{
+        counts, engines, labels::LabelStats, lag::LagHistogram, shard::Shard, timing_wheel::Tick, turn::made,
+    },
     wheel::Wheel,
 };
 
@@ -126,7 +128,7 @@ impl Wheel {
                     let due = here.map(|(_, until)| shard.clock.tick_at(*until));
                     snapshot.add(shard, due.collect())
                 };
-                let pending = pair.iter().map(add).sum();
+                let pending = made(pair).map(add).sum();
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 snapshot.pending += pending;
             }

@@ -209,7 +209,7 @@ fn a_timer_set_to_an_instant_that_has_come_calls_its_waker_at_once() {
         let is_ready = interval.poll_tick(&mut Context::from_waker(&waker)).is_ready();
         assert!(
             is_ready,
-            "an interval that is reset to an instant which has come is not ready at its next poll: `TokioTimer::set` takes it for one that waits \
+            "an interval that is reset to an instant which has come is not ready at its next poll: `TokioTimer::wake` takes it for one that waits \
              (tokio_timer.rs, 3)"
         );
     }
@@ -453,11 +453,11 @@ fn a_timer_without_budget_is_not_registered_and_one_that_ignores_it_is() {
     assert!(
         with,
         "a timer that is polled in `unconstrained` by a task without budget is not registered: a turn that such a task asks for would not be made \
-         (tokio_timer.rs, 7, `TokioTimer::set`)"
+         (tokio_timer.rs, 7, `TokioTimer::wake`)"
     );
     assert!(
         !without,
-        "a timer that is polled by a task without budget is registered: `TokioTimer::set` need not ignore the budget any more (tokio_timer.rs, 7)"
+        "a timer that is polled by a task without budget is registered: `TokioTimer::wake` need not ignore the budget any more (tokio_timer.rs, 7)"
     );
 }
 

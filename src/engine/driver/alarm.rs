@@ -24,11 +24,10 @@
 use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     task::Waker,
 };
 
-use tokio::{runtime::Handle, sync::Notify, time::Sleep};
+use tokio::{runtime::Handle, sync::Notify};
 
 use super::tokio_timer::{self, TokioTimer};
 use crate::engine::{
@@ -46,7 +45,7 @@ pub(crate) struct Alarm {
     is_closing: AtomicBool,
     /// Tells the keeper that a turn is due on a test's clock, that the driver has more to do, or that the engine may not be needed any more.
     pub(crate) keeper: Notify,
-    /// The runtime, if its clock is one that a test controls and thus has to be read there.
+    /// The runtime, until the engine ends.
     runtime: Mutex<Option<Handle>>,
 }
 
@@ -54,10 +53,8 @@ struct Seat {
     /// Set to the next turn.
     timer: TokioTimer,
     /// Set to the turn after that, with a waker that does nothing. Without it, a timer that is set in a turn would make Tokio's next `epoll_wait` return
-    /// for nothing.
-    ahead: TokioTimer,
-    /// Tells whether the runtime's timers have ended. Only an engine that is closing asks, because a paused clock would move to the probe.
-    probe: Pin<Box<Sleep>>,
+    /// for nothing. Made as it is first set.
+    ahead: Option<TokioTimer>,
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
@@ -112,22 +109,22 @@ impl Alarm {
         let origin = self.clock.past().instant();
         *lock(&self.seat) = Some(Seat {
             timer: TokioTimer::new(origin),
-            ahead: TokioTimer::new(origin),
-            probe: Box::pin(tokio_timer::probe(origin)),
+            ahead: None,
             waker,
             driver: Some(Box::default()),
             at: Moment::NEVER,
         });
-        if self.clock.may_be_paused() {
-            *lock(&self.runtime) = Some(runtime.clone());
-        }
+        *lock(&self.runtime) = Some(runtime.clone());
     }
 
-    /// Removes the seat, because the engine ends. Returns `false` if it has ended before.
-    pub(crate) fn take_down(&self) -> bool {
-        let seat = lock(&self.seat).take();
-        drop(lock(&self.runtime).take());
-        seat.is_some()
+    /// Removes the seat, because the engine ends, unless it has ended before. The caller drops it with no lock held.
+    pub(crate) fn take_down(&self) -> Option<impl Sized> {
+        let seat = lock(&self.seat).take()?;
+        Some((seat, lock(&self.runtime).take()))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.seat).is_none()
     }
 
     /// Reads the clock.
@@ -151,7 +148,7 @@ impl Alarm {
         }
     }
 
-    /// Calls `act` in the runtime whose clock a test controls, unless the engine has ended or this thread's locals have been destroyed.
+    /// Calls `act` in the runtime, unless the engine has ended or this thread's locals have been destroyed.
     #[cold]
     fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
         let runtime = lock(&self.runtime).clone()?;
@@ -224,7 +221,9 @@ impl Alarm {
     pub(crate) fn close(&self) -> Option<Waker> {
         self.is_closing.store(true, Ordering::Relaxed);
         let mut guard = lock(&self.seat);
-        self.set_soon(guard.as_mut()?)
+        // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer is set again.
+        let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.clock.may_be_paused();
+        self.set_soon(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead.
@@ -258,13 +257,18 @@ impl Alarm {
             }
             return Set::Waits;
         }
-        if seat.ahead.is_set_to(at) {
-            mem::swap(&mut seat.timer, &mut seat.ahead);
+        if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
+            mem::swap(&mut seat.timer, ahead);
         }
         let set = move || {
             let has_passed = seat.timer.set(at, &seat.waker);
             if after != Moment::NEVER {
-                seat.ahead.set(after, Waker::noop());
+                if seat.ahead.is_none() {
+                    seat.ahead = self.in_runtime(|| TokioTimer::new(self.clock.past().instant()));
+                }
+                if let Some(ahead) = &mut seat.ahead {
+                    ahead.set(after, Waker::noop());
+                }
             }
             has_passed
         };
@@ -288,7 +292,8 @@ impl Alarm {
         // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
         let set = || {
             seat.timer.move_to(at);
-            (!tokio_timer::have_ended(seat.probe.as_mut())).then(|| seat.timer.wake(&seat.waker))
+            let have_ended = self.in_runtime(tokio_timer::have_ended) == Some(true);
+            (!have_ended).then(|| seat.timer.wake(&seat.waker))
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
             Ok(Some(false)) => Set::Waits,

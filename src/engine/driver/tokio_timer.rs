@@ -24,6 +24,7 @@
 use std::{
     cell::Cell,
     future::{Future, poll_fn},
+    mem,
     pin::{Pin, pin},
     task::{Context, Waker},
     time::Duration,
@@ -41,9 +42,6 @@ use crate::engine::{
 };
 
 const MILLISECOND: Duration = Duration::from_millis(1);
-
-/// Longer than any program lasts.
-const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
 /// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of all is a millisecond late.
 const PRECISION: Nanos = Nanos(1_000_000 / 64);
@@ -67,13 +65,7 @@ impl TokioTimer {
     }
 
     pub(super) fn is_set_to(&self, at: Moment) -> bool {
-        self.at == at
-    }
-
-    /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker may be woken at once.
-    pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
-        self.move_to(at);
-        self.wake(waker)
+        self.at == at && at != Moment::NEVER
     }
 
     /// Moves the timer to `at`, whether or not the timers of the runtime have ended.
@@ -84,14 +76,21 @@ impl TokioTimer {
         }
     }
 
+    /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker may be woken at once.
+    pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
+        self.move_to(at);
+        self.wake(waker)
+    }
+
     /// Has the timer wake `waker`. Returns whether its moment has come. This panics if the runtime's timers have ended.
     #[inline]
     pub(super) fn wake(&mut self, waker: &Waker) -> bool {
+        // Once its moment has come, the interval moves on by itself, and it is not set if this panics.
+        let at = mem::replace(&mut self.at, Moment::NEVER);
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
         let has_passed = tick.poll(&mut Context::from_waker(waker)).is_ready();
-        if has_passed {
-            // The interval has moved on by itself.
-            self.at = Moment::NEVER;
+        if !has_passed {
+            self.at = at;
         }
         has_passed
     }
@@ -105,18 +104,10 @@ impl TokioTimer {
     }
 }
 
-/// Creates a sleep of the current runtime that tells whether the timers of that have ended, by [`have_ended`]. To set one then panics, which not every
-/// process survives.
-#[track_caller]
-pub(super) fn probe(now: Instant) -> Sleep {
-    time::sleep_until(now + FAR)
-}
-
-/// Returns whether the timers of a probe's runtime have ended. From then on, the probe is registered.
-pub(super) fn have_ended(probe: Pin<&mut Sleep>) -> bool {
-    // Each time to an earlier instant, because of a later one Tokio only takes note.
-    let at = probe.deadline() - MILLISECOND;
-    reset_and_look(probe, at)
+/// Returns whether the timers of the current runtime have ended. To set one then panics, which not every process survives.
+pub(super) fn have_ended() -> bool {
+    let far = Nanos::FAR_FUTURE.to_duration();
+    reset_and_look(pin!(time::sleep(far)), Instant::now() + far)
 }
 
 thread_local! {
@@ -155,7 +146,7 @@ pub(crate) fn has_passed(deadline: Moment) -> bool {
     let deadline = deadline.instant();
     let sleep = pin!(time::sleep_until(deadline));
     // Where timers have ended, each elapses at once. That is asked last, because they may be about to.
-    reset_and_look(sleep, deadline) && !have_ended(pin!(probe(deadline)))
+    reset_and_look(sleep, deadline) && !have_ended()
 }
 
 /// Resets a sleep. Returns whether the millisecond has been processed, because then it elapses at once.
@@ -164,7 +155,7 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
     sleep.is_elapsed()
 }
 
-/// Returns the beginning of the last millisecond that the current runtime has processed, or `None` if its timers have ended.
+/// Returns the beginning of the last millisecond that the current runtime has processed, or any moment if its timers have ended.
 ///
 /// Tokio rounds every deadline up to a millisecond that it counts from a private start. If ticks began elsewhere, deadlines would be
 /// rounded up twice. On a clock that a test controls the result is exact, so that timers end at the very instants at which Tokio's do.
@@ -173,31 +164,30 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
 ///
 /// Panics in Tokio's words if the runtime's timers are disabled.
 #[track_caller]
-pub(crate) fn begin_of_millisecond(is_exact: bool) -> Option<Moment> {
-    let now = Instant::now();
-    let mut sleep = pin!(time::sleep_until(now));
+pub(crate) fn begin_of_millisecond(is_exact: bool) -> Moment {
+    let mut sleep = pin!(time::sleep(MILLISECOND));
     let precision = if is_exact { Nanos(1) } else { PRECISION };
-    // A millisecond that begins right now may have been processed, and others may be meanwhile, in which case this looks further ahead.
-    let mut tries = (0..4).map(|tries| now + tries * MILLISECOND);
-    let begin = tries.find_map(|to_come| processed_last(sleep.as_mut(), to_come, precision.to_duration()));
-    match begin {
-        None if have_ended(pin!(probe(now))) => None,
-        begin => Some(Moment::of(begin.unwrap_or(now))),
-    }
+    let mut tries = (0..4).map(|_| processed_last(sleep.as_mut(), precision.to_duration()));
+    tries.find_map(|begin| begin).map_or_else(Moment::now, Moment::of)
 }
 
-/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it, unless `to_come` has come. It is found by
-/// steps back, each eight times as long as the one before, and by bisection. A runtime that has just begun takes one step.
-fn processed_last(mut sleep: Pin<&mut Sleep>, mut to_come: Instant, precision: Duration) -> Option<Instant> {
-    let (begin, mut has_passed) = (to_come, |at| reset_and_look(sleep.as_mut(), at));
+/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it, unless others are processed meanwhile. It
+/// is found by steps back, each eight times as long as the one before, and by bisection. A runtime that has just begun takes one step.
+fn processed_last(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Instant> {
+    let now = Instant::now();
+    let (mut to_come, mut has_passed) = (now + MILLISECOND, |at| reset_and_look(sleep.as_mut(), at));
     let mut come = (0..15).find_map(|step| {
-        let at = begin.checked_sub(Duration::from_nanos(PRECISION.0 << (3 * step)))?;
+        let at = now.checked_sub(Duration::from_nanos((PRECISION.0 / 2) << (3 * step)))?;
         if has_passed(at) {
             return Some(at);
         }
         to_come = at;
         None
     })?;
+    if Instant::now() <= come + precision {
+        // No millisecond that is still to come has been processed. To look at one would register the sleep, which wakes the runtime.
+        return Some(come);
+    }
     while to_come - come > precision {
         let between = come + (to_come - come) / 2;
         if has_passed(between) {

@@ -14,14 +14,14 @@ use std::{
     env,
     marker::PhantomData,
     rc::Rc,
-    sync::{OnceLock, PoisonError, TryLockError},
+    sync::{PoisonError, TryLockError},
 };
 
 use loom::thread::ThreadId;
 
 /// Returns whether `TICKWHEEL_PLANT` names this fault.
 pub(crate) fn planted(fault: &str) -> bool {
-    static PLANTED: OnceLock<Option<String>> = OnceLock::new();
+    static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     PLANTED
         .get_or_init(|| env::var("TICKWHEEL_PLANT").ok())
         .as_deref()
@@ -37,6 +37,36 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// A place that is filled once, by threads which exclude each other.
+pub(crate) struct OnceLock<T> {
+    /// Loom's, so that it sees how a thread that finds the value has got it.
+    is_there: AtomicBool,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> OnceLock<T> {
+        OnceLock {
+            is_there: AtomicBool::new(false),
+            value: std::sync::OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.value.get().filter(|_| self.is_there.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let new = init();
+        let value = self.value.get_or_init(|| new);
+        self.is_there.store(true, Ordering::Release);
+        value
     }
 }
 

@@ -18,9 +18,9 @@ use crate::{
         engines::{self, Engine},
         shard::Shard,
         shared::{Settings, Shared, WheelId},
-        sync,
+        sync::{self, OnceLock},
         timer::{Polled, Timer},
-        turn::turn,
+        turn::{made, turn},
     },
     runtime::{EnterGuard, Handle},
     stand_in::time,
@@ -72,7 +72,7 @@ struct Inner {
     runtime: Handle,
     shared: Arc<Shared>,
     alarm: Arc<Alarm>,
-    shards: Vec<Arc<Shard>>,
+    shards: [OnceLock<Arc<Shard>>; 2],
     /// Says that a timer has been started or is done, as the alarm would.
     bell: Bell,
     /// The number of threads that wait for timers. Not one of loom's atomics, because it adds nothing to what is modelled.
@@ -89,11 +89,13 @@ impl Shards {
         let shared = Arc::new(Shared::new(WheelId::next(), settings, None));
         let clock = Clock::of_machine(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
         let alarm = Arc::new(Alarm::new(clock));
-        let shard = |may_refuse| {
+        let shards = [false, true].map(|may_refuse| {
             let id = Some(runtime.id());
-            Arc::new(Shard::new(shared.clone(), alarm.clone(), id, (0, 1), may_refuse))
-        };
-        let shards = vec![shard(false), shard(true)];
+            let shard = Shard::new(shared.clone(), alarm.clone(), id, (0, 1), may_refuse);
+            let place = OnceLock::new();
+            place.get_or_init(|| Arc::new(shard));
+            place
+        });
         Shards(Arc::new(Inner {
             runtime,
             shared,
@@ -109,12 +111,12 @@ impl Shards {
     }
 
     pub(super) fn shard(&self) -> &Arc<Shard> {
-        &self.0.shards[0]
+        self.0.shards[0].get().expect("it has been made")
     }
 
     /// Creates a timer in the shard of those that may be refused.
     pub(super) fn refusable(&self, tick: u64) -> Timer {
-        Timer::at(Some(self.0.shards[1].clone()), moment(tick))
+        Timer::at(self.0.shards[1].get().cloned(), moment(tick))
     }
 
     /// Lets the model's own thread start timers.
@@ -193,7 +195,7 @@ impl Shards {
 
     /// Asserts that no entry is left behind, and that all timers are counted.
     pub(super) fn assert_vacant(&self) {
-        let entries: usize = self.0.shards.iter().map(|shard| shard.usage().entries).sum();
+        let entries: usize = made(&self.0.shards).map(|shard| shard.usage().entries).sum();
         assert_eq!(entries, 0, "an entry is lost");
     }
 }

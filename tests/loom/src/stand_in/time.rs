@@ -25,12 +25,15 @@ const MILLISECOND: u64 = 1_000_000;
 /// When a model begins. Before that, there is time enough to look for the beginning of a millisecond.
 const START: u64 = 1_000_000 * MILLISECOND;
 
+/// An engine's first step back in search of that, so that it finds it exactly, and ticks begin with the model's milliseconds.
+const STEP: u64 = 7_812;
+
 /// Later than this, nothing happens in a model.
 const END: u64 = START + 1_000_000 * MILLISECOND;
 
 loom::lazy_static! {
     /// One of loom's, or loom would not try the orders in which it is set and read.
-    static ref NOW: AtomicU64 = AtomicU64::new(START);
+    static ref NOW: AtomicU64 = AtomicU64::new(START + STEP);
 }
 
 /// Reads the clock. A load might return what was there before, but no thread of a machine sees the clock go back.

@@ -182,6 +182,7 @@ impl Thread {
 
     /// Returns the runtime in which a timer of a wheel that may be `pinned` waits, and the number by which its shard is chosen. A worker that had to ask
     /// for its runtime then learns it.
+    #[inline]
     fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
         let index = worker_index();
         let here = self.find_runtime(|| index, task);

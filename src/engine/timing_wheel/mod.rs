@@ -153,6 +153,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
+    #[inline]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
         // This comes first, because it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());

@@ -214,6 +214,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Ends a timer and returns its value.
+    #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> T {
         self.take(key.index())
     }

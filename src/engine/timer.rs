@@ -547,27 +547,33 @@ impl Timer {
     }
 
     /// Gives up the entry, to this thread or under the lock.
-    fn give_up(&mut self, key: Key) {
+    fn give_up(&mut self) {
         if self.on_cancel == OnCancel::BringForward {
-            self.bring_spare_forward(&key);
+            self.bring_spare_forward();
         }
-        let Some(shard) = self.shard.take() else { return };
         if self.on_cancel == OnCancel::Remove {
-            shard.remove(key, self.until);
-            thread::with(|thread| thread.return_shard(shard));
-        } else {
-            let (until, task) = (self.until, self.task);
-            let entry = SpareEntry { key, until };
-            let mut spare = Some(Spare { shard, entry, task });
-            thread::with(|thread| spare.take().map(|spare| thread.keep(spare)));
-            spare.map(Spare::free);
+            self.remove();
+        } else if thread::with(|thread| self.take_spare().map(|spare| thread.keep(spare))).is_none() {
+            self.take_spare().map(Spare::free);
         }
+    }
+
+    /// Takes out what becomes a spare.
+    fn take_spare(&mut self) -> Option<Spare> {
+        let (key, until) = (self.key.take()?, self.until);
+        Some(Spare {
+            shard: self.shard.take()?,
+            entry: SpareEntry { key, until },
+            task: self.task,
+        })
     }
 
     /// Brings the entry of a long timer forward, so that it may become a spare, if this thread's last long timer was of the same task.
     #[cold]
-    fn bring_spare_forward(&mut self, key: &Key) {
-        let Some(shard) = &self.shard else { return };
+    fn bring_spare_forward(&mut self) {
+        let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
+            return;
+        };
         if thread::with(|thread| thread.last_long.replace(self.task)) != Some(self.task) {
             self.on_cancel = OnCancel::Remove;
             return;
@@ -598,13 +604,11 @@ fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Op
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        match self.key.take() {
-            Some(key) if self.until > self.horizon() => self.give_up(key),
-            _ => {
-                if let Some(shard) = self.shard.take() {
-                    thread::with(|thread| thread.return_shard(shard));
-                }
-            }
+        if self.key.is_some() && self.until > self.horizon() {
+            self.give_up();
+        }
+        if let Some(shard) = self.shard.take() {
+            thread::with(|thread| thread.return_shard(shard));
         }
     }
 }

@@ -104,6 +104,7 @@ impl Moment {
 
     /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the thread's locals have been destroyed, Tokio
     /// cannot tell that, and this reads the machine's.
+    #[inline]
     pub(crate) fn now() -> Moment {
         let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if has_test_util() && is_lost() {
@@ -118,6 +119,7 @@ impl Moment {
         Moment::of(Instant::from_std(std::time::Instant::now()))
     }
 
+    #[inline]
     pub(crate) fn of(instant: Instant) -> Moment {
         let mut fields = Fields::default();
         instant.hash(&mut fields);

@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) levels: usize,
     /// `None` for as many shards as the runtime has workers.
     pub(crate) shards: Option<usize>,
-    /// The number of timers for which the first shard of an engine reserves memory.
+    /// The number of timers in each runtime for which its shards reserve memory.
     pub(crate) capacity: usize,
     pub(crate) max_pending: Option<usize>,
 }

@@ -336,7 +336,7 @@ impl Shard {
     }
 
     /// Cancels an entry, unless it is not there any more. Returns its waker.
-    pub(crate) fn remove(&self, key: Key, until: Moment) -> Option<Waker> {
+    pub(crate) fn cancel(&self, key: Key, until: Moment) -> Option<Waker> {
         self.take_out(key, until, |tally| tally.cancelled += 1)
     }
 
@@ -387,9 +387,9 @@ impl Shard {
         tick.map_or(Moment::NEVER, |tick| self.clock.start_of(tick))
     }
 
-    /// Removes the entry of a spare, whose timer has been cancelled.
-    pub(crate) fn remove_spare(&self, spare: SpareEntry) {
-        if self.remove(spare.key, spare.until).is_none() {
+    /// Cancels the entry of a spare.
+    pub(crate) fn cancel_spare(&self, spare: SpareEntry) {
+        if self.cancel(spare.key, spare.until).is_none() {
             self.count_spare(spare.until);
         }
     }

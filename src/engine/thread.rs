@@ -52,7 +52,7 @@ pub(crate) struct Spare {
 impl Spare {
     /// Removes the entry, which thus counts as cancelled.
     pub(crate) fn free(self) -> Arc<Shard> {
-        self.shard.remove_spare(self.entry);
+        self.shard.cancel_spare(self.entry);
         self.shard
     }
 }

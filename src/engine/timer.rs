@@ -231,13 +231,13 @@ impl Timer {
             return self.elapse();
         }
         if self.is_refused() {
-            self.remove();
+            self.cancel();
             return Poll::Ready(Err(Refusal::Shutdown));
         }
         if self.until > self.horizon() {
             // The task that calls Tokio's `advance` is polled before the keeper, and its timers should not need a second poll for that.
             if self.may_be_paused() && self.has_passed() {
-                drop(self.take_out(Shard::expire));
+                drop(self.end_entry(Shard::expire));
                 return self.elapse();
             }
             if self.direct_entry_to(waker) {
@@ -386,7 +386,7 @@ impl Timer {
         let may_have_passed = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
             if let Some(spare) = spare {
-                shard.remove_spare(spare);
+                shard.cancel_spare(spare);
             }
             shard.notice_unused();
             return self.elapse();
@@ -461,7 +461,7 @@ impl Timer {
             return None;
         }
         if state == State::Immediate && self.zero_is_at_once() {
-            return self.pass();
+            return self.elapse_unpolled();
         }
         // An entry that is due before the deadline stays, and the timer is started again when it expires. One that is due after it is brought forward.
         // With the same deadline as before, it is late only by its slack.
@@ -473,8 +473,8 @@ impl Timer {
     }
 
     /// Ends the wait, because the deadline has passed. Returns the waker of the task that waits. A timer that a shutdown has refused stays so.
-    fn pass(&mut self) -> Option<Waker> {
-        let waker = self.take_out(Shard::expire);
+    fn elapse_unpolled(&mut self) -> Option<Waker> {
+        let waker = self.end_entry(Shard::expire);
         if !self.is_refused() {
             self.state = State::Elapsed;
         }
@@ -492,7 +492,7 @@ impl Timer {
             return None;
         }
         if shard.alarm.has_passed(deadline, now) {
-            return self.pass();
+            return self.elapse_unpolled();
         }
         let (left, _) = time_left(shard, deadline, now);
         let due = clock.due(deadline, clock.resolution(left));
@@ -521,38 +521,37 @@ impl Timer {
     }
 
     /// Cancels the entry, and returns its waker.
-    pub(crate) fn remove(&mut self) -> Option<Waker> {
-        self.take_out(Shard::remove)
+    pub(crate) fn cancel(&mut self) -> Option<Waker> {
+        self.end_entry(Shard::cancel)
     }
 
-    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Moment) -> Option<Waker>) -> Option<Waker> {
+    fn end_entry(&mut self, end: impl FnOnce(&Shard, Key, Moment) -> Option<Waker>) -> Option<Waker> {
         if self.state != State::Waiting {
             return None;
         }
         self.state = State::New;
         let key = self.key.take()?;
         let shard = self.shard.as_ref()?;
-        let waker = take_out(shard, key, self.until);
+        let waker = end(shard, key, self.until);
         self.until = Moment::ZERO;
         waker
     }
 
-    /// Takes the entry out before the timer is dropped, because the future that it limits is ready, unless the entry then becomes a spare. If the
-    /// timer is polled again all the same, it waits anew.
+    /// Cancels the entry before the timer is dropped, unless the drop makes a spare of it. If the timer is polled again all the same, it waits anew.
     #[inline]
-    pub(crate) fn complete(&mut self) {
+    pub(crate) fn cancel_unless_kept(&mut self) {
         if self.state == State::Waiting && self.on_cancel == OnCancel::Remove {
-            self.remove();
+            self.cancel();
         }
     }
 
-    /// Gives up the entry, to this thread or under the lock.
-    fn give_up(&mut self) {
+    /// Cancels the entry of a timer that is dropped, or keeps it as this thread's spare.
+    fn cancel_or_keep(&mut self) {
         if self.on_cancel == OnCancel::BringForward {
             self.bring_spare_forward();
         }
         if self.on_cancel == OnCancel::Remove {
-            self.remove();
+            self.cancel();
         } else if thread::with(|thread| self.take_spare().map(|spare| thread.keep(spare))).is_none() {
             self.take_spare().map(Spare::free);
         }
@@ -605,7 +604,7 @@ impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
         if self.key.is_some() && self.until > self.horizon() {
-            self.give_up();
+            self.cancel_or_keep();
         }
         if let Some(shard) = self.shard.take() {
             thread::with(|thread| thread.return_shard(shard));

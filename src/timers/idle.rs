@@ -269,7 +269,7 @@ impl Future for IdleTimer {
 impl Drop for IdleTimer {
     fn drop(&mut self) {
         // The entry has this timer as its waker, and would keep it alive.
-        let entry = lock(&self.watch.sleep).timer.remove();
+        let entry = lock(&self.watch.sleep).timer.cancel();
         drop(entry);
         drop(self.watch.take_task());
     }

@@ -388,7 +388,7 @@ impl Sleep {
     /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
     #[inline]
     pub(crate) fn complete(&mut self) {
-        self.timer.complete();
+        self.timer.cancel_unless_kept();
     }
 }
 

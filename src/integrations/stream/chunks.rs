@@ -62,7 +62,7 @@ impl<S: Stream> ChunksTimeout<S> {
     /// ```
     pub fn into_remainder(self: Pin<&mut Self>) -> Vec<S::Item> {
         let this = self.project();
-        drop(this.sleep.timer.remove());
+        drop(this.sleep.timer.cancel());
         mem::take(this.items)
     }
 }
@@ -74,7 +74,7 @@ impl<S: Stream> Stream for ChunksTimeout<S> {
         let mut this = self.project();
         while let Poll::Ready(next) = this.stream.as_mut().poll_next(cx) {
             let Some(item) = next else {
-                drop(this.sleep.timer.remove());
+                drop(this.sleep.timer.cancel());
                 let last = mem::take(this.items);
                 return Poll::Ready((!last.is_empty()).then_some(last));
             };

@@ -68,7 +68,7 @@ impl QueueTimer {
     #[inline]
     pub(super) fn unset(&mut self) {
         if self.deadline.take().is_some() {
-            drop(self.sleep.timer.remove());
+            drop(self.sleep.timer.cancel());
             self.beside = None;
         }
     }

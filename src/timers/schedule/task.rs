@@ -122,7 +122,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let Progress::Waiting { timer, .. } = &mut state.progress else {
             return None;
         };
-        drop(timer.remove());
+        drop(timer.cancel());
         let Progress::Waiting {
             future,
             runtime,

@@ -124,7 +124,7 @@ where
         if let Poll::Ready(next) = body.as_mut().poll_frame(cx) {
             *this.is_set = false;
             if has_ended(&*body, &next) {
-                drop(this.sleep.timer.remove());
+                drop(this.sleep.timer.cancel());
             }
             return Poll::Ready(next.map(|frame| frame.map_err(Into::into)));
         }

@@ -23,7 +23,7 @@ use super::{
     clock::{Clock, Moment, may_be_paused},
     counts::{self, Counts},
     driver::{
-        alarm::{Alarm, Next, Set},
+        alarm::{Alarm, Next, SetOutcome},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
@@ -254,11 +254,11 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Set::HasPassed => continue,
-                Set::Ended => self.end(),
-                Set::Waits if at > now => {}
+                SetOutcome::HasPassed => continue,
+                SetOutcome::Ended => self.end(),
+                SetOutcome::Waits if at > now => {}
                 // There may be no entries left, or none but those of spares.
-                Set::Waits => self.may_be_idle(),
+                SetOutcome::Waits => self.may_be_idle(),
             }
             return next == Next::More;
         }

@@ -82,7 +82,7 @@ pub(crate) enum Next {
 
 /// What came of setting Tokio's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Set {
+pub(crate) enum SetOutcome {
     /// The driver waits. If this thread cannot set the timer, the keeper does: the thread's locals have been destroyed, or it is a worker of another
     /// runtime and this one has the alternative timer.
     Waits,
@@ -182,12 +182,12 @@ impl Alarm {
 
     /// Gives the driver back after a turn at `now`.
     #[inline]
-    pub(crate) fn give_back(&self, driver: Box<Driver>, now: Moment, next: Next) -> Set {
+    pub(crate) fn give_back(&self, driver: Box<Driver>, now: Moment, next: Next) -> SetOutcome {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
             drop(guard);
             drop(driver);
-            return Set::Waits;
+            return SetOutcome::Waits;
         };
         seat.driver = Some(driver);
         let (next, after) = match next {
@@ -202,7 +202,7 @@ impl Alarm {
         seat.at = if planted("at_unread") { next } else { at };
         match self.set(seat, after) {
             // Only a runtime that shuts down fires a timer early.
-            Set::HasPassed if at > now && at > self.now() => Set::Waits,
+            SetOutcome::HasPassed if at > now && at > self.now() => SetOutcome::Waits,
             set => set,
         }
     }
@@ -213,7 +213,7 @@ impl Alarm {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut().filter(|seat| at < seat.at)?;
         seat.at = at;
-        self.set_soon(seat)
+        self.set_until_it_waits(seat)
     }
 
     /// Records that the runtime is shutting down. Returns a waker as [`Alarm::wake_by`] does.
@@ -223,21 +223,21 @@ impl Alarm {
         let mut guard = lock(&self.seat);
         // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer is set again.
         let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.clock.may_be_paused();
-        self.set_soon(guard.as_mut().filter(|seat| !will_turn(seat))?)
+        self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead.
     #[inline]
-    fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
+    fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
         loop {
             match self.set(seat, Moment::NEVER) {
-                Set::Waits => return None,
+                SetOutcome::Waits => return None,
                 // Whoever takes the driver finds that the engine is closing, and ends it.
-                Set::Ended => return Some(seat.waker.clone()),
-                Set::HasPassed if planted("set_once") => return None,
-                Set::HasPassed if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
-                Set::HasPassed => {
+                SetOutcome::Ended => return Some(seat.waker.clone()),
+                SetOutcome::HasPassed if planted("set_once") => return None,
+                SetOutcome::HasPassed if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
+                SetOutcome::HasPassed => {
                     self.keeper.notify_one();
                     return None;
                 }
@@ -246,7 +246,7 @@ impl Alarm {
     }
 
     /// Sets Tokio's timer to `at`, and the other one to `after`.
-    fn set(&self, seat: &mut Seat, after: Moment) -> Set {
+    fn set(&self, seat: &mut Seat, after: Moment) -> SetOutcome {
         if self.is_closing() {
             return self.set_as_it_closes(seat);
         }
@@ -255,7 +255,7 @@ impl Alarm {
             if self.clock.may_be_paused() {
                 tokio_timer::while_setting(|| seat.timer.unset(self.clock.past()));
             }
-            return Set::Waits;
+            return SetOutcome::Waits;
         }
         if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
             mem::swap(&mut seat.timer, ahead);
@@ -273,32 +273,32 @@ impl Alarm {
             has_passed
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
-            Ok(true) if !planted("swallowed") => Set::HasPassed,
-            Ok(_) => Set::Waits,
+            Ok(true) if !planted("swallowed") => SetOutcome::HasPassed,
+            Ok(_) => SetOutcome::Waits,
             Err(_) => {
                 self.keeper.notify_one();
-                Set::Waits
+                SetOutcome::Waits
             }
         }
     }
 
     /// Sets Tokio's timer to `at`, or else to the far future, while the runtime shuts down.
     #[cold]
-    fn set_as_it_closes(&self, seat: &mut Seat) -> Set {
+    fn set_as_it_closes(&self, seat: &mut Seat) -> SetOutcome {
         if seat.at == Moment::NEVER && planted("unset_as_it_closes") {
-            return Set::Waits;
+            return SetOutcome::Waits;
         }
         let at = seat.at.min(self.now().after(Nanos::FAR_FUTURE));
         // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
         let set = || {
             seat.timer.move_to(at);
             let have_ended = self.in_runtime(tokio_timer::have_ended) == Some(true);
-            (!have_ended).then(|| seat.timer.wake(&seat.waker))
+            (!have_ended).then(|| seat.timer.register(&seat.waker))
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
-            Ok(Some(false)) => Set::Waits,
-            Ok(Some(true)) if at <= self.now() => Set::HasPassed,
-            _ => Set::Ended,
+            Ok(Some(false)) => SetOutcome::Waits,
+            Ok(Some(true)) if at <= self.now() => SetOutcome::HasPassed,
+            _ => SetOutcome::Ended,
         }
     }
 }

@@ -79,12 +79,12 @@ impl TokioTimer {
     /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker may be woken at once.
     pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
         self.move_to(at);
-        self.wake(waker)
+        self.register(waker)
     }
 
-    /// Has the timer wake `waker`. Returns whether its moment has come. This panics if the runtime's timers have ended.
+    /// Registers the waker that the timer wakes. Returns whether its moment has come. This panics if the runtime's timers have ended.
     #[inline]
-    pub(super) fn wake(&mut self, waker: &Waker) -> bool {
+    pub(super) fn register(&mut self, waker: &Waker) -> bool {
         // Once its moment has come, the interval moves on by itself, and it is not set if this panics.
         let at = mem::replace(&mut self.at, Moment::NEVER);
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));

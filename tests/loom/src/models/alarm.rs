@@ -5,7 +5,7 @@ use super::{
     world::{World, spawn},
 };
 use crate::engine::{
-    driver::alarm::{Next, Set},
+    driver::alarm::{Next, SetOutcome},
     shard::Kind,
 };
 
@@ -53,7 +53,7 @@ fn a_driver_that_pauses_comes_again_whatever_is_registered() {
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let pause = spawn(&world.runtime, move || {
             while let Some((driver, _)) = alarm.take() {
-                if alarm.give_back(driver, alarm.now(), Next::More) != Set::HasPassed {
+                if alarm.give_back(driver, alarm.now(), Next::More) != SetOutcome::HasPassed {
                     break;
                 }
             }

@@ -1,5 +1,16 @@
 //! Time: instants and spans in eight bytes, and the clock of an engine: its source, the ticks into which it is divided, and how far deadlines are rounded
 //! up to them. All rounding happens here.
+//!
+//! Who reads the clock calls `now`, of which there is one for each of these:
+//!
+//! | reading | clock |
+//! | --- | --- |
+//! | `Moment::machine_now` | the machine's |
+//! | `Moment::now` | that of the caller's runtime |
+//! | `Clock::now` | that of an engine, where the caller is in its runtime |
+//! | `Alarm::now` | that of an engine, wherever the caller is |
+//! | `Shared::now` | the one from which a timer of a wheel would count here, before it is bound to an engine |
+//! | `Timer::now` | that of the timer's engine or, before it is bound, its wheel's |
 
 use std::{
     hash::{Hash, Hasher},
@@ -108,14 +119,14 @@ impl Moment {
     pub(crate) fn now() -> Moment {
         let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if has_test_util() && is_lost() {
-            Moment::of_machine()
+            Moment::machine_now()
         } else {
             Moment::of(Instant::now())
         }
     }
 
     /// Reads the machine's clock.
-    pub(crate) fn of_machine() -> Moment {
+    pub(crate) fn machine_now() -> Moment {
         Moment::of(Instant::from_std(std::time::Instant::now()))
     }
 
@@ -311,15 +322,15 @@ impl Clock {
         if !self.may_be_paused() {
             return false;
         }
-        let before = Moment::of_machine();
+        let before = Moment::machine_now();
         let here = self.now();
-        here < before || here > Moment::of_machine()
+        here < before || here > Moment::machine_now()
     }
 
     /// Reads the clock. If a test may pause it, this must be called in its runtime.
     pub(crate) fn now(&self) -> Moment {
         match self.source {
-            Source::Machine => Moment::of_machine(),
+            Source::Machine => Moment::machine_now(),
             Source::Test => Moment::now(),
         }
     }

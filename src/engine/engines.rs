@@ -31,7 +31,7 @@ use super::{
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, lock, planted},
-    turn::{made, turn, wake_all},
+    turn::{existing, turn, wake_all},
     waker_id::WakerId,
 };
 
@@ -105,7 +105,7 @@ pub(crate) fn global_is_behind() -> bool {
     engine.is_some_and(|engine| {
         let clock = &engine.alarm.clock;
         let begin = clock.start_of(clock.tick_at(engine.alarm.now()));
-        made(&engine.shards).any(|shard| shard.wake_at() <= begin)
+        existing(&engine.shards).any(|shard| shard.wake_at() <= begin)
     })
 }
 
@@ -120,10 +120,10 @@ pub(crate) struct WheelUsage {
 /// Adds up what the engines of a wheel hold, what those that have ended have counted, and what threads say.
 pub(crate) fn usage(shared: &Shared) -> WheelUsage {
     loop {
-        let ended = shared.ended();
+        let ended = shared.ended_tally();
         let usage = usage_beside(shared, ended);
         // What a shard that ends meanwhile has counted is neither here nor there.
-        if shared.ended() == ended {
+        if shared.ended_tally() == ended {
             return usage;
         }
     }
@@ -132,7 +132,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
 fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
     let engines = of_wheel(shared.wheel);
     let (mut entries, mut arena_bytes) = (0, 0);
-    for shard in engines.iter().flat_map(|engine| made(&engine.shards)) {
+    for shard in engines.iter().flat_map(|engine| existing(&engine.shards)) {
         let usage = shard.usage();
         tally.add(usage.tally);
         entries += usage.entries;
@@ -258,7 +258,7 @@ impl Engine {
                 SetOutcome::Ended => self.end(),
                 SetOutcome::Waits if at > now => {}
                 // There may be no entries left, or none but those of spares.
-                SetOutcome::Waits => self.may_be_idle(),
+                SetOutcome::Waits => self.notice_unused(),
             }
             return next == Next::More;
         }
@@ -266,7 +266,7 @@ impl Engine {
     }
 
     /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
-    pub(crate) fn may_be_idle(&self) {
+    pub(crate) fn notice_unused(&self) {
         if self.shared.has_no_handle() {
             self.alarm.keeper.notify_one();
         }
@@ -286,17 +286,17 @@ impl Engine {
         if !self.shared.has_no_handle() {
             return false;
         }
-        let entries: usize = made(&self.shards).map(|shard| shard.usage().entries).sum();
-        let is_own = |shard: &Shard| made(&self.shards).any(|own| std::ptr::eq(&**own, shard));
+        let entries: usize = existing(&self.shards).map(|shard| shard.usage().entries).sum();
+        let is_own = |shard: &Shard| existing(&self.shards).any(|own| std::ptr::eq(&**own, shard));
         // The entry of a spare is no timer.
         entries == 0 || entries == counts::sums(is_own).kept.len()
     }
 
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) {
-        let refusable = made(&self.shards).filter(|shard| shard.kind.may_refuse);
+        let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse);
         refusable.for_each(|shard| shard.end(wakers));
-        self.may_be_idle();
+        self.notice_unused();
     }
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
@@ -311,7 +311,7 @@ impl Engine {
             Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
             _ => None,
         };
-        made(&self.shards).for_each(|shard| shard.end(&mut wakers));
+        existing(&self.shards).for_each(|shard| shard.end(&mut wakers));
         drop(engines);
         if self.alarm.is_closing() {
             self.shared.unpin(self.runtime);
@@ -371,7 +371,7 @@ impl Keeper {
             }
             if engine.alarm.clock.is_moved() {
                 // A paused clock would move to the next turn, though nothing is due.
-                made(&engine.shards).for_each(|shard| shard.put_off());
+                existing(&engine.shards).for_each(|shard| shard.put_off());
             }
             // Wakers that poll timers within a turn must not use up the keeper's budget.
             let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;

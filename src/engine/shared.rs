@@ -138,9 +138,9 @@ impl Shared {
         match &self.pinned {
             Some(pinned) if !pinned.has_ended.load(Ordering::Relaxed) => {
                 if pinned.may_be_paused {
-                    self.now_there()
+                    self.pinned_now()
                 } else {
-                    Moment::of_machine()
+                    Moment::machine_now()
                 }
             }
             _ => Moment::now(),
@@ -149,7 +149,7 @@ impl Shared {
 
     /// Reads the clock of the runtime that was given to the builder.
     #[cold]
-    fn now_there(&self) -> Moment {
+    fn pinned_now(&self) -> Moment {
         let here = Handle::try_current().err();
         let may_enter = here.is_none_or(|error| error.is_missing_context());
         let handle = self.pinned_handle().filter(|_| may_enter);
@@ -174,7 +174,7 @@ impl Shared {
         lock(&self.ended).add(tally);
     }
 
-    pub(in crate::engine) fn ended(&self) -> Tally {
+    pub(in crate::engine) fn ended_tally(&self) -> Tally {
         *lock(&self.ended)
     }
 

@@ -18,7 +18,7 @@ use super::{
     shared::{Shared, WheelId},
     thread::{with, worker_index},
     timer::Timer,
-    turn::made,
+    turn::existing,
 };
 
 fn multi(workers: usize) -> Runtime {
@@ -156,7 +156,7 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
             // As when the driver comes in a minute.
             let here = Handle::current().id();
             let engines = engines::of_wheel(WheelId::GLOBAL);
-            let shards = engines.iter().flat_map(|engine| made(&engine.shards));
+            let shards = engines.iter().flat_map(|engine| existing(&engine.shards));
             let woken: usize = shards
                 .filter(|shard| shard.runtime == Some(here))
                 .map(|shard| {

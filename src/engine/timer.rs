@@ -117,12 +117,12 @@ impl Timer {
     pub(crate) fn now(&self) -> Moment {
         match &self.shard {
             Some(shard) if self.state == State::Waiting && !shard.has_ended() => shard.alarm.now(),
-            _ => self.now_here(),
+            _ => self.wheel_now(),
         }
     }
 
     /// Reads the clock from which a timer of this wheel would count here.
-    fn now_here(&self) -> Moment {
+    fn wheel_now(&self) -> Moment {
         let shard = self.shard.as_ref();
         shard.map_or_else(Moment::now, |shard| shard.shared.now())
     }
@@ -169,9 +169,9 @@ impl Timer {
             Some(shard) if self.state == State::Waiting && !shard.has_ended() => {
                 shard.alarm.has_passed(self.deadline, None)
             }
-            Some(shard) if shard.pinned().is_some() => self.now_here() >= self.deadline,
+            Some(shard) if shard.pinned().is_some() => self.wheel_now() >= self.deadline,
             _ if may_be_paused() => has_passed(self.deadline),
-            _ => self.now_here() >= self.deadline,
+            _ => self.wheel_now() >= self.deadline,
         }
     }
 
@@ -284,7 +284,7 @@ impl Timer {
                 return self.elapse();
             }
             State::Counting => {
-                let read = self.now_here();
+                let read = self.wheel_now();
                 deadline = self.counted_from(read);
                 now = Some(read);
             }

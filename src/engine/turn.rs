@@ -54,12 +54,12 @@ pub(crate) fn turn(
                 has_more |= advanced.more;
                 woken += advanced.expired;
                 let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
-                if is_spent && made(shards).any(|shard| shard.wake_at() <= begin) {
+                if is_spent && existing(shards).any(|shard| shard.wake_at() <= begin) {
                     driver.first = driver.first.wrapping_add(1);
                     return Next::More;
                 }
             }
-            soonest = first_two(soonest, shard.wake_at(), shard.wake_after());
+            soonest = two_earliest(soonest, shard.wake_at(), shard.wake_after());
         }
         if !has_more {
             return Next::At(soonest.0, soonest.1);
@@ -67,8 +67,8 @@ pub(crate) fn turn(
     }
 }
 
-/// Returns the first two of some moments, after `at` and a later one have been added.
-fn first_two((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
+/// Returns the two earliest of some moments, after `at` and a later one have been added.
+fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
     match at.cmp(&first) {
         Less => (at, later.min(first)),
         Equal => (first, later.min(second)),
@@ -77,7 +77,7 @@ fn first_two((first, second): (Moment, Moment), at: Moment, later: Moment) -> (M
 }
 
 /// Returns the shards that have been made.
-pub(crate) fn made(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = &Arc<Shard>> {
+pub(crate) fn existing(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = &Arc<Shard>> {
     shards.iter().filter_map(OnceLock::get)
 }
 

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     engine::{
-        counts, engines, labels::LabelStats, lag::LagHistogram, shard::Shard, timing_wheel::Tick, turn::made,
+        counts, engines, labels::LabelStats, lag::LagHistogram, shard::Shard, timing_wheel::Tick,
+        turn::existing,
     },
     wheel::Wheel,
 };
@@ -128,7 +129,7 @@ impl Wheel {
                     let due = here.map(|(_, until)| shard.clock.tick_at(*until));
                     snapshot.add(shard, due.collect())
                 };
-                let pending = made(pair).map(add).sum();
+                let pending = existing(pair).map(add).sum();
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 snapshot.pending += pending;
             }

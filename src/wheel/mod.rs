@@ -90,7 +90,7 @@ impl Drop for Handles {
     fn drop(&mut self) {
         self.shared.forget_handles();
         for engine in engines::of_wheel(self.shared.wheel) {
-            engine.may_be_idle();
+            engine.notice_unused();
         }
         WHEELS.fetch_sub(1, Ordering::Relaxed);
     }

@@ -164,7 +164,7 @@ fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
         let world = World::new();
         let engine = world.engine();
         world.shared.forget_handles();
-        engine.may_be_idle();
+        engine.notice_unused();
         drop(engine);
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let runtime = world.runtime.clone();

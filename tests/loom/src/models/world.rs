@@ -20,7 +20,7 @@ use crate::{
         shared::{Settings, Shared, WheelId},
         sync::{self, OnceLock},
         timer::{Polled, Timer},
-        turn::{made, turn},
+        turn::{existing, turn},
     },
     runtime::{EnterGuard, Handle},
     stand_in::time,
@@ -195,7 +195,7 @@ impl Shards {
 
     /// Asserts that no entry is left behind, and that all timers are counted.
     pub(super) fn assert_vacant(&self) {
-        let entries: usize = made(&self.0.shards).map(|shard| shard.usage().entries).sum();
+        let entries: usize = existing(&self.0.shards).map(|shard| shard.usage().entries).sum();
         assert_eq!(entries, 0, "an entry is lost");
     }
 }

@@ -222,13 +222,7 @@ impl Engine {
         let new = || {
             let (shared, alarm) = (self.shared.clone(), self.alarm.clone());
             let place = (index / 2, shards / 2);
-            Arc::new(Shard::new(
-                shared,
-                alarm,
-                Some(self.runtime),
-                place,
-                kind.may_refuse,
-            ))
+            Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
         // Under the lock under which the engine ends, because that ends the shards which there are.
         let _engines = engines();

@@ -117,7 +117,9 @@ impl Shard {
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
         let alarm = Arc::new(Alarm::new(clock));
         [false, true].map(|may_refuse| {
-            let shard = Shard::new(shared.clone(), alarm.clone(), None, (0, 1), may_refuse);
+            let wheel = shared.wheel;
+            let kind = Kind { wheel, may_refuse };
+            let shard = Shard::new(shared.clone(), alarm.clone(), None, (0, 1), kind);
             shard.end(&mut Vec::new());
             Arc::new(shard)
         })
@@ -129,7 +131,7 @@ impl Shard {
         alarm: Arc<Alarm>,
         runtime: Option<Id>,
         (index, shards): (usize, usize),
-        may_refuse: bool,
+        kind: Kind,
     ) -> Shard {
         Shard {
             state: Mutex::new(State {
@@ -140,10 +142,7 @@ impl Shard {
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             wake_at: AtomicU64::new(Moment::NEVER.0),
             wake_after: AtomicU64::new(Moment::NEVER.0),
-            kind: Kind {
-                wheel: shared.wheel,
-                may_refuse,
-            },
+            kind,
             capacity: shared.settings.capacity.div_ceil(shards),
             is_pinned: shared.pinned().is_some(),
             clock: alarm.clock,

@@ -211,7 +211,7 @@ impl Thread {
         let serves = |shard: &Arc<Shard>| {
             whereabouts.is_some_and(|(runtime, number)| shard.serves(kind, runtime, number))
         };
-        let last = self.last_shard(kind);
+        let last = self.shard_place(kind);
         if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
             self.note_if_unclaimed(&spare);
             self.set_kept_until(Moment::ZERO);
@@ -259,7 +259,7 @@ impl Thread {
     }
 
     /// Returns the place of the last shard of a kind, where that of another wheel may be.
-    fn last_shard(&self, kind: Kind) -> &Cell<Option<Arc<Shard>>> {
+    fn shard_place(&self, kind: Kind) -> &Cell<Option<Arc<Shard>>> {
         let wheel = kind.wheel.place(SHARDS / 2);
         &self.shards[2 * wheel + usize::from(kind.may_refuse)]
     }
@@ -267,7 +267,7 @@ impl Thread {
     /// Takes out the shard that this thread used last for timers of a kind.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let last = self.last_shard(kind);
+        let last = self.shard_place(kind);
         let shard = last.take();
         if shard.as_ref().is_some_and(|shard| shard.kind == kind) {
             return shard;
@@ -282,7 +282,7 @@ impl Thread {
         if shard.keeps_runtime() {
             return;
         }
-        let last = self.last_shard(shard.kind);
+        let last = self.shard_place(shard.kind);
         drop(last.replace(Some(shard)));
     }
 

@@ -16,7 +16,7 @@ use crate::{
         clock::{Clock, Moment, Slack},
         driver::alarm::{Alarm, Driver, Next},
         engines::{self, Engine},
-        shard::Shard,
+        shard::{Kind, Shard},
         shared::{Settings, Shared, WheelId},
         sync::{self, OnceLock},
         timer::{Polled, Timer},
@@ -91,7 +91,9 @@ impl Shards {
         let alarm = Arc::new(Alarm::new(clock));
         let shards = [false, true].map(|may_refuse| {
             let id = Some(runtime.id());
-            let shard = Shard::new(shared.clone(), alarm.clone(), id, (0, 1), may_refuse);
+            let wheel = shared.wheel;
+            let kind = Kind { wheel, may_refuse };
+            let shard = Shard::new(shared.clone(), alarm.clone(), id, (0, 1), kind);
             let place = OnceLock::new();
             place.get_or_init(|| Arc::new(shard));
             place

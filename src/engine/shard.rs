@@ -458,7 +458,7 @@ impl Shard {
             // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set ahead.
             (wheel.earliest(), None)
         } else {
-            let next = wheel.next_deadline();
+            let next = wheel.next_visit();
             (next, next.and_then(|next| wheel.deadline_after(next)))
         };
         self.wake_at.store(self.start_of(next).0, Relaxed);

@@ -32,7 +32,7 @@ async fn use_timer() {
 }
 
 async fn use_timer_of(duration: Duration) {
-    let mut timer = Timer::counting(None, duration);
+    let mut timer = Timer::from_first_poll(None, duration);
     poll_fn(|cx| {
         let _ = timer.poll(cx.waker());
         Poll::Ready(())
@@ -130,7 +130,7 @@ fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
             use_timer().await;
             let before = with(|thread| thread.kept_until()).unwrap();
             let [_, refusable] = Shard::unbound(Shared::global());
-            let mut timer = Timer::counting(Some(refusable), Duration::from_secs(9));
+            let mut timer = Timer::from_first_poll(Some(refusable), Duration::from_secs(9));
             let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
             assert_eq!(polled, Poll::Pending);
             (before, with(|thread| thread.kept_until()).unwrap())
@@ -150,7 +150,7 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
             use_timer_of(Duration::from_secs(3600)).await;
             use_timer_of(Duration::from_secs(3600)).await;
             let kept = with(|thread| thread.kept_until()).unwrap();
-            let mut timer = Timer::counting(None, Duration::from_secs(3600));
+            let mut timer = Timer::from_first_poll(None, Duration::from_secs(3600));
             let first = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
             let is_left = with(|thread| thread.kept_until()).unwrap().is_some();
             // As when the driver comes in a minute.

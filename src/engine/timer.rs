@@ -28,7 +28,7 @@ const LEAST_PART: u64 = 8;
 pub(crate) struct Timer {
     /// The shard to which the timer is bound. Until it is, any shard of its wheel stands for the wheel, and `None` for the global wheel.
     shard: AnyShard,
-    /// The deadline. While the timer is [`State::Counting`], its first poll counts as [`Moment::ZERO`].
+    /// The deadline. While the timer is [`State::FromFirstPoll`], its first poll counts as [`Moment::ZERO`].
     deadline: Moment,
     /// When the entry is due. The timer has an entry while it is [`State::Waiting`] and `until` is after the horizon of its shard.
     until: Moment,
@@ -47,14 +47,14 @@ const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_w
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The delay counts from the first poll that finds the future pending.
-    Counting,
+    FromFirstPoll,
     /// Elapses at the next poll.
     Immediate,
     /// Not started. The deadline was set to an instant that had not passed then, so the first poll need not read the clock.
     Ahead,
     /// Not started. The deadline may have passed.
-    New,
-    /// As [`State::New`], after a reset. The timer elapses once the deadline has passed, even without a poll, as Tokio's does.
+    NotStarted,
+    /// As [`State::NotStarted`], after a reset. The timer elapses once the deadline has passed, even without a poll, as Tokio's does.
     Reset,
     /// Started. The entry may have expired since.
     Waiting,
@@ -90,12 +90,12 @@ impl Timer {
     }
 
     /// Creates a timer that is due `delay` after its first poll.
-    pub(crate) fn counting(shard: AnyShard, delay: Duration) -> Timer {
-        Timer::new(shard, Moment::ZERO.after(Nanos::of(delay)), State::Counting)
+    pub(crate) fn from_first_poll(shard: AnyShard, delay: Duration) -> Timer {
+        Timer::new(shard, Moment::ZERO.after(Nanos::of(delay)), State::FromFirstPoll)
     }
 
     pub(crate) fn at(shard: AnyShard, deadline: Moment) -> Timer {
-        Timer::new(shard, deadline, State::New)
+        Timer::new(shard, deadline, State::NotStarted)
     }
 
     /// Creates a timer that is due `duration` after `now`. If that is zero, it is due at the first poll.
@@ -128,21 +128,21 @@ impl Timer {
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        if self.state == State::Counting {
+        if self.state == State::FromFirstPoll {
             self.counted_from(self.now())
         } else {
             self.deadline
         }
     }
 
-    /// Returns the deadline of a timer that is [`State::Counting`] and whose first poll is `now`.
+    /// Returns the deadline of a timer that is [`State::FromFirstPoll`] and whose first poll is `now`.
     fn counted_from(&self, now: Moment) -> Moment {
         now.after(self.deadline.since(Moment::ZERO))
     }
 
     pub(crate) fn is_elapsed(&self) -> bool {
         match self.state {
-            State::Counting | State::Immediate | State::Ahead | State::New => false,
+            State::FromFirstPoll | State::Immediate | State::Ahead | State::NotStarted => false,
             State::Reset => self.has_passed(),
             State::Waiting if self.has_expired() => true,
             // The entry was due before the deadline.
@@ -280,10 +280,10 @@ impl Timer {
         }
         let (mut deadline, mut now) = (self.deadline, None);
         match self.state {
-            State::Counting if self.deadline == Moment::ZERO && self.zero_is_at_once() => {
+            State::FromFirstPoll if self.deadline == Moment::ZERO && self.zero_is_at_once() => {
                 return self.elapse();
             }
-            State::Counting => {
+            State::FromFirstPoll => {
                 let read = self.wheel_now();
                 deadline = self.counted_from(read);
                 now = Some(read);
@@ -376,7 +376,7 @@ impl Timer {
         let clock = &shard.clock;
         let task = clock.known(task);
         // In another state, the deadline was ahead when it was set, or is after the horizon.
-        if self.state == State::New && !clock.may_be_paused() {
+        if self.state == State::NotStarted && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
         let (left, now) = time_left(shard, deadline, now);
@@ -411,7 +411,7 @@ impl Timer {
             }
             Started::Refused(refusal) => {
                 shard.notice_unused();
-                self.state = State::New;
+                self.state = State::NotStarted;
                 Poll::Ready(Err(refusal))
             }
             Started::Ended(waker) => self.start_with_slack(&waker, deadline, now, wait),
@@ -428,7 +428,7 @@ impl Timer {
         // `until` stays, because an interval asks by how much its last tick was rounded up.
         (self.key, self.task) = (None, WakerId::UNKNOWN);
         if self.state != State::Ahead {
-            self.state = State::New;
+            self.state = State::NotStarted;
         }
         spare
     }
@@ -529,7 +529,7 @@ impl Timer {
         if self.state != State::Waiting {
             return None;
         }
-        self.state = State::New;
+        self.state = State::NotStarted;
         let key = self.key.take()?;
         let shard = self.shard.as_ref()?;
         let waker = end(shard, key, self.until);

@@ -92,7 +92,7 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(global_shard(), duration, "Label::timeout");
+        let sleep = Sleep::of_timeout(global_shard(), duration, "Label::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -129,7 +129,7 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(global_shard(), deadline, "Label::timeout_at");
+        let sleep = Sleep::of_timeout_at(global_shard(), deadline, "Label::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 

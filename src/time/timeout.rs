@@ -51,7 +51,10 @@ use crate::{
 #[track_caller]
 #[inline]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(Sleep::limit(global_shard(), duration, "Wheel::timeout"), future)
+    Timeout::new(
+        Sleep::of_timeout(global_shard(), duration, "Wheel::timeout"),
+        future,
+    )
 }
 
 /// Requires `future` to complete before `deadline`, on the global wheel.
@@ -86,7 +89,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 #[track_caller]
 #[inline]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    let sleep = Sleep::limit_at(global_shard(), deadline, "Wheel::timeout_at");
+    let sleep = Sleep::of_timeout_at(global_shard(), deadline, "Wheel::timeout_at");
     Timeout::new(sleep, future)
 }
 

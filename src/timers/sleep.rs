@@ -221,21 +221,21 @@ impl Sleep {
         }
     }
 
-    /// Creates the timer of a timeout, for the function `source`. The duration counts from the first poll. The function `source` wraps the future, because a
-    /// large future is costly to move.
+    /// Creates the timer of a timeout, whose duration counts from the first poll. `source` is the public function, for the console. That wraps the future
+    /// itself, because a large one is costly to move.
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn limit(shard: AnyShard, duration: Duration, source: &'static str) -> Sleep {
+    pub(crate) fn of_timeout(shard: AnyShard, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
-            timer: Timer::counting(shard, duration),
+            timer: Timer::from_first_poll(shard, duration),
             resource: Resource::new("Timeout", source, || duration),
         }
     }
 
-    /// Creates the timer of a timeout that has a deadline, for the function `source`.
+    /// Creates the timer of a timeout that has a deadline.
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn limit_at(shard: AnyShard, deadline: Instant, source: &'static str) -> Sleep {
+    pub(crate) fn of_timeout_at(shard: AnyShard, deadline: Instant, source: &'static str) -> Sleep {
         Sleep {
             timer: Timer::at(shard, Moment::of(deadline)),
             resource: Resource::new("Timeout", source, || from_now(deadline)),

@@ -57,7 +57,10 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(Sleep::limit(self.any_shard(), duration, "Wheel::timeout"), future)
+        Timeout::new(
+            Sleep::of_timeout(self.any_shard(), duration, "Wheel::timeout"),
+            future,
+        )
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -94,7 +97,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.any_shard(), deadline, "Wheel::timeout_at");
+        let sleep = Sleep::of_timeout_at(self.any_shard(), deadline, "Wheel::timeout_at");
         Timeout::new(sleep, future)
     }
 
@@ -133,7 +136,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(self.any_refusable_shard(), duration, "Wheel::try_timeout");
+        let sleep = Sleep::of_timeout(self.any_refusable_shard(), duration, "Wheel::try_timeout");
         TryTimeout::new(sleep, future)
     }
 
@@ -170,7 +173,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.any_refusable_shard(), deadline, "Wheel::try_timeout_at");
+        let sleep = Sleep::of_timeout_at(self.any_refusable_shard(), deadline, "Wheel::try_timeout_at");
         TryTimeout::new(sleep, future)
     }
 }

@@ -53,7 +53,9 @@ impl<T> TimingWheel<T> {
                         self.cursor = entry.next;
                     }
                 }
+                // A jump over a whole round.
                 Some((_, level)) if self.is_top(level) && self.is_rounds_away(now) => self.sort_rounds(now),
+                // The only level: the bucket may have timers of later rounds, so each is looked at.
                 Some((begin, 0)) if self.is_top(0) => self.move_to(begin),
                 Some((begin, level)) if self.is_whole(level, self.levels[level].number(begin)) => {
                     limit -= self.expire_bucket(level, begin, limit, expired, &mut done);
@@ -111,7 +113,7 @@ impl<T> TimingWheel<T> {
     ///
     /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit is requested only
     /// from the middle of the bucket before it. By then a visit may have come for another reason.
-    pub(crate) fn next_deadline(&self) -> Option<Tick> {
+    pub(crate) fn next_visit(&self) -> Option<Tick> {
         if self.next_due() != NIL {
             return Some(self.now);
         }
@@ -302,7 +304,7 @@ impl<T> TimingWheel<T> {
         if self.spread_at != self.now {
             self.steps = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
             self.spread_at = self.now;
-            self.spread = 0;
+            self.looked_at = 0;
         }
         if self.entries.is_empty() {
             return;
@@ -314,10 +316,10 @@ impl<T> TimingWheel<T> {
             let step = self
                 .step(level)
                 .saturating_mul(self.steps)
-                .saturating_sub(self.spread);
+                .saturating_sub(self.looked_at);
             let looks = self.spread(level, limit.min(step), done);
             limit -= looks;
-            self.spread += looks;
+            self.looked_at += looks;
             done.more |= looks < step && self.is_to_be_spread(level);
         }
     }

@@ -97,7 +97,7 @@ impl<T> TimingWheel<T> {
             visits.push(now);
         }
         assert_eq!(
-            self.next_deadline(),
+            self.next_visit(),
             visits.into_iter().min(),
             "9: the next visit is to the earliest of all buckets"
         );

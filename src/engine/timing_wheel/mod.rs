@@ -49,7 +49,7 @@
 //!    been looked at stay.
 //! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
 //! 8. Of two entries due at one tick, the older is on the coarser level or, in one list, nearer to the head.
-//! 9. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one begins that has to be spread.
+//! 9. `next_visit` is the first tick at which a timer is due, or half a bucket before a coarse one begins that has to be spread.
 //!
 //! **Costs.** `insert`, `reinsert`, `bring_forward` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the distance.
 //! A timer cascades at most once per level. *Rounds* cost a look at each timer beyond the reach of the top level once per round, by a visit
@@ -108,10 +108,10 @@ pub(crate) struct TimingWheel<T> {
     cursor: u32,
     /// The number of the last bucket of the top level whose spreading has begun.
     walked: u64,
-    /// The number of timers that have been spread ahead of time at tick `spread_at`.
-    spread: usize,
     /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
+    /// The number of timers that were looked at then.
+    looked_at: usize,
     /// The number of ticks whose share was spread then, because no visit had come for some time.
     steps: usize,
 }
@@ -134,8 +134,8 @@ impl<T> TimingWheel<T> {
             ring_bits,
             cursor: NIL,
             walked: 0,
-            spread: 0,
             spread_at: Tick::ZERO,
+            looked_at: 0,
             steps: 1,
         };
         wheel.set_last_ticks();
@@ -147,7 +147,7 @@ impl<T> TimingWheel<T> {
         self.entries.len()
     }
 
-    /// Returns the first tick at which a timer is due. This looks at every entry, and [`TimingWheel::next_deadline`] at none.
+    /// Returns the first tick at which a timer is due. This looks at every entry, and [`TimingWheel::next_visit`] at none.
     pub(crate) fn earliest(&self) -> Option<Tick> {
         self.entries.iter().map(|(_, entry)| entry.due).min()
     }

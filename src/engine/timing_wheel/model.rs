@@ -196,7 +196,7 @@ impl Model {
         self.wheel.assert_consistent();
         assert_eq!(self.wheel.len(), self.due.len());
         self.check_order();
-        let (now, next) = (self.wheel.now, self.wheel.next_deadline());
+        let (now, next) = (self.wheel.now, self.wheel.next_visit());
         match self.due.keys().next() {
             Some((earliest, _)) if *earliest <= now => {
                 assert_eq!(next, Some(now), "something is due")

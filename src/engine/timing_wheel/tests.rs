@@ -187,7 +187,7 @@ fn the_worked_example_of_the_essay() {
         (66, &[], 1),
         (70, &["70"], 0),
     ] {
-        assert_eq!(wheel.next_deadline(), Some(Tick(tick)));
+        assert_eq!(wheel.next_visit(), Some(Tick(tick)));
         let mut expired = Vec::new();
         let advanced = wheel.advance(Tick(tick), NO_LIMIT, &mut expired);
         wheel.assert_consistent();
@@ -201,7 +201,7 @@ fn the_worked_example_of_the_essay() {
             }
         );
     }
-    assert_eq!(wheel.next_deadline(), None);
+    assert_eq!(wheel.next_visit(), None);
 }
 
 proptest! {
@@ -238,7 +238,7 @@ fn bucket() -> impl Strategy<Value = usize> {
 // The next deadline.
 
 #[test]
-fn the_next_deadline_is_found_without_a_look_at_any_entry() {
+fn the_next_visit_is_found_without_a_look_at_any_entry() {
     let later_rounds: Vec<u64> = (1..1_000).map(|round| 5 + 8 * round).collect();
     let one_coarse_bucket: Vec<u64> = (64..80).chain([79, 70, 64]).collect();
     for (levels, deadlines, next) in [
@@ -251,7 +251,7 @@ fn the_next_deadline_is_found_without_a_look_at_any_entry() {
         let last = wheel.entries.remove(deadlines.len() - 1);
         let elsewhere = [(10_000, last)].into_iter().collect();
         let mut entries = mem::replace(&mut wheel.entries, elsewhere);
-        assert_eq!(wheel.next_deadline(), Some(Tick(next)));
+        assert_eq!(wheel.next_visit(), Some(Tick(next)));
         mem::swap(&mut wheel.entries, &mut entries);
         wheel.entries.insert(entries.remove(10_000));
         assert_eq!(wheel.len(), deadlines.len());
@@ -310,7 +310,7 @@ fn the_last_tick_of_all_is_a_deadline_like_any_other() {
         assert_eq!(wheel.expire_until(u64::MAX - 1), [2, 1]);
         assert_eq!(wheel.expire_until(u64::MAX), [0]);
         wheel.insert(Tick::MAX, 7);
-        assert_eq!(wheel.next_deadline(), Some(Tick::MAX));
+        assert_eq!(wheel.next_visit(), Some(Tick::MAX));
         assert_eq!(wheel.expire_until(u64::MAX), [7]);
     }
 }
@@ -319,7 +319,7 @@ fn the_last_tick_of_all_is_a_deadline_like_any_other() {
 fn one_level_works_in_rounds() {
     let mut wheel = wheel_of(8, 1, &[3 + 2 * 8, 3, 3 + 8]);
     for (tick, looks, left) in [(3, 3, 2), (11, 2, 1), (19, 1, 0)] {
-        assert_eq!(wheel.next_deadline(), Some(Tick(tick)));
+        assert_eq!(wheel.next_visit(), Some(Tick(tick)));
         assert_eq!(wheel.looks_until(tick), looks);
         assert_eq!(wheel.len(), left);
     }
@@ -390,7 +390,7 @@ fn a_bucket_is_spread_in_steps_before_it_begins_and_no_due_timer_waits_for_that(
     for tick in 1..begin {
         wheel.insert(Tick(tick), (tick, crowd));
     }
-    assert_eq!(wheel.next_deadline(), Some(Tick(1)));
+    assert_eq!(wheel.next_visit(), Some(Tick(1)));
     let mut steps = Vec::new();
     for tick in 1..begin {
         let mut expired = Vec::new();
@@ -438,7 +438,7 @@ fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
         wheel.insert(Tick(begin + timer * 3), timer);
     }
     let mut visits = 0;
-    while let Some(Tick(next)) = wheel.next_deadline().filter(|next| next.0 < begin - 1_000) {
+    while let Some(Tick(next)) = wheel.next_visit().filter(|next| next.0 < begin - 1_000) {
         let mut expired = Vec::new();
         let step = if visits == 0 { 8 * 256 } else { 256 };
         assert!(tick_on(&mut wheel, next, &mut expired) <= step);
@@ -493,7 +493,7 @@ fn a_timer_that_goes_while_its_bucket_is_spread_takes_no_other_along() {
 fn a_bucket_whose_timers_are_all_due_as_it_begins_expires_as_it_is() {
     let mut wheel = wheel_of(8, 3, &[20, 20, 20]);
     assert_eq!(
-        wheel.next_deadline(),
+        wheel.next_visit(),
         Some(Tick(20)),
         "no visit is needed to spread it"
     );
@@ -522,18 +522,14 @@ fn a_bucket_whose_timers_are_all_due_as_it_begins_expires_as_it_is() {
 fn a_bucket_with_a_timer_that_is_due_later_is_spread_until_it_is_empty() {
     let mut wheel = wheel_of(8, 3, &[20]);
     let later = wheel.insert(Tick(21), (21, 1));
-    assert_eq!(wheel.next_deadline(), Some(Tick(18)));
+    assert_eq!(wheel.next_visit(), Some(Tick(18)));
     wheel.remove(later);
-    assert_eq!(wheel.next_deadline(), Some(Tick(18)));
+    assert_eq!(wheel.next_visit(), Some(Tick(18)));
     assert_eq!(wheel.expire_until(20), [(20, 0)]);
     wheel.insert(Tick(52), (52, 2));
-    assert_eq!(
-        wheel.next_deadline(),
-        Some(Tick(40)),
-        "on level 2 it is not whole"
-    );
+    assert_eq!(wheel.next_visit(), Some(Tick(40)), "on level 2 it is not whole");
     assert_eq!(wheel.expire_until(40), []);
-    assert_eq!(wheel.next_deadline(), Some(Tick(52)), "on level 1 it is");
+    assert_eq!(wheel.next_visit(), Some(Tick(52)), "on level 1 it is");
     assert_eq!(wheel.expire_until(52), [(52, 2)]);
 }
 

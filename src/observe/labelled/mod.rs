@@ -126,7 +126,7 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit(self.wheel.any_shard(), duration, "Labelled::timeout");
+        let sleep = Sleep::of_timeout(self.wheel.any_shard(), duration, "Labelled::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -163,7 +163,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::limit_at(self.wheel.any_shard(), deadline, "Labelled::timeout_at");
+        let sleep = Sleep::of_timeout_at(self.wheel.any_shard(), deadline, "Labelled::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 
@@ -207,7 +207,7 @@ impl Labelled {
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
         let shard = self.wheel.any_refusable_shard();
-        let sleep = Sleep::limit(shard, duration, "Labelled::try_timeout");
+        let sleep = Sleep::of_timeout(shard, duration, "Labelled::try_timeout");
         TryLabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -248,7 +248,7 @@ impl Labelled {
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
         let shard = self.wheel.any_refusable_shard();
-        let sleep = Sleep::limit_at(shard, deadline, "Labelled::try_timeout_at");
+        let sleep = Sleep::of_timeout_at(shard, deadline, "Labelled::try_timeout_at");
         TryLabelledTimeout::new(self.timer(sleep, None), future)
     }
 

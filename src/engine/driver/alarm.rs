@@ -19,7 +19,7 @@
 //!    fires it when the runtime's timers end, before its moment, and that ends the engine. So does a timer that cannot be set any more.
 //! 5. What is called under a shard's lock does not end the engine, but returns the waker that does.
 //!
-//! The lock of the seat is the last in order; only Tokio's own are taken under it.
+//! The lock of the seat is the last in order but for that of `runtime` and Tokio's own.
 
 use std::{
     mem,

@@ -24,7 +24,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{timing_wheel::Tick, waker_id::WakerId};
+use super::timing_wheel::Tick;
 
 /// A span of time in nanoseconds, which last 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -305,16 +305,6 @@ impl Clock {
     /// Returns whether a test may move this clock, so that a deadline may have passed before the driver knows.
     pub(crate) fn may_be_paused(&self) -> bool {
         self.source == Source::Test
-    }
-
-    /// Returns what a timer may remember of its task: nothing on a clock that a test may move, where each poll has to look whether the deadline has
-    /// passed.
-    pub(crate) fn known(&self, task: WakerId) -> WakerId {
-        if self.may_be_paused() {
-            WakerId::UNKNOWN
-        } else {
-            task
-        }
     }
 
     /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.

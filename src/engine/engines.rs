@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    clock::{Clock, Moment, may_be_paused},
+    clock::{Clock, Moment},
     counts::{self, Counts},
     driver::{
         alarm::{Alarm, Next, SetOutcome},
@@ -105,7 +105,7 @@ pub(crate) fn global_is_behind() -> bool {
     engine.is_some_and(|engine| {
         let clock = &engine.alarm.clock;
         let begin = clock.start_of(clock.tick_at(engine.alarm.now()));
-        existing(&engine.shards).any(|shard| shard.wake_at() <= begin)
+        existing(&engine.shards).any(|shard| shard.next_visit() <= begin)
     })
 }
 
@@ -175,7 +175,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     let origin = if has_alternative_timer {
         Moment::now()
     } else {
-        begin_of_millisecond(may_be_paused())
+        begin_of_millisecond()
     };
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));

@@ -10,7 +10,7 @@ use std::{
 #[cfg(feature = "tracing")]
 macro_rules! event {
     // A subscriber that panics must not keep a turn from waking tasks, nor an engine from ending.
-    ($level:ident, $($event:tt)*) => { panics(|| tracing::$level!($($event)*)) };
+    ($level:ident, $($event:tt)*) => { catch_panic(|| tracing::$level!($($event)*)) };
 }
 #[cfg(not(feature = "tracing"))]
 macro_rules! event {
@@ -19,8 +19,8 @@ macro_rules! event {
     };
 }
 
-/// Returns whether `act` panics. The panic does not propagate.
-pub(in crate::engine) fn panics(act: impl FnOnce()) -> bool {
+/// Calls `act`. Returns whether it panicked, which does not propagate.
+pub(in crate::engine) fn catch_panic(act: impl FnOnce()) -> bool {
     let outcome = catch_unwind(AssertUnwindSafe(act));
     // The payload of a panic may itself panic when it is dropped.
     outcome.map_err(mem::forget).is_err()

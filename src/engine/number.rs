@@ -5,15 +5,15 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// A thread that has met others at a shard's lock this often takes another number. Two busy threads on one shard take 800 ns for what takes one of
+/// A thread that has found its shard's lock taken this often takes another number. Two busy threads on one shard take 800 ns for what takes one of
 /// them 40. It may have been the driver, which a thread cannot tell; to move then does no harm.
-const MEETINGS: u32 = 16;
+const CONTENTIONS: u32 = 16;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
-    static MEETINGS_LEFT: Cell<u32> = const { Cell::new(MEETINGS) };
+    static CONTENTIONS_LEFT: Cell<u32> = const { Cell::new(CONTENTIONS) };
 }
 
 /// Returns the number of this thread.
@@ -32,12 +32,12 @@ fn take() -> usize {
 
 /// Records that another thread held the lock of this thread's shard.
 #[cold]
-pub(crate) fn met_another() {
-    let left = MEETINGS_LEFT.get() - 1;
+pub(crate) fn note_contention() {
+    let left = CONTENTIONS_LEFT.get() - 1;
     if left == 0 {
         take();
     }
-    MEETINGS_LEFT.set(if left == 0 { MEETINGS } else { left });
+    CONTENTIONS_LEFT.set(if left == 0 { CONTENTIONS } else { left });
 }
 
 #[cfg(all(test, not(loom)))]
@@ -45,11 +45,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_often_meets_others_takes_another_number() {
+    fn a_thread_that_often_contends_takes_another_number() {
         let first = get();
-        (1..MEETINGS).for_each(|_| met_another());
+        (1..CONTENTIONS).for_each(|_| note_contention());
         assert_eq!(get(), first);
-        met_another();
+        note_contention();
         assert_ne!(get(), first);
     }
 }

@@ -36,9 +36,9 @@ pub(crate) struct Shard {
     /// The tick up to which entries have expired, as the [`Moment`] at which it begins.
     horizon: AtomicU64,
     /// When the driver visits this shard next, or [`Moment::NEVER`].
-    wake_at: AtomicU64,
-    /// When it probably visits after that.
-    wake_after: AtomicU64,
+    next_visit: AtomicU64,
+    /// When it probably visits it after that.
+    visit_after_next: AtomicU64,
     /// A copy of the alarm's, because other threads write to the cache lines of the alarm.
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
@@ -140,8 +140,8 @@ impl Shard {
                 tally: Tally::default(),
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
-            wake_at: AtomicU64::new(Moment::NEVER.0),
-            wake_after: AtomicU64::new(Moment::NEVER.0),
+            next_visit: AtomicU64::new(Moment::NEVER.0),
+            visit_after_next: AtomicU64::new(Moment::NEVER.0),
             kind,
             capacity: shared.settings.capacity.div_ceil(shards),
             is_pinned: shared.pinned().is_some(),
@@ -197,12 +197,12 @@ impl Shard {
         lock(&self.state).ended_at.unwrap_or(Moment::ZERO)
     }
 
-    pub(crate) fn wake_at(&self) -> Moment {
-        Moment(self.wake_at.load(Relaxed))
+    pub(crate) fn next_visit(&self) -> Moment {
+        Moment(self.next_visit.load(Relaxed))
     }
 
-    pub(crate) fn wake_after(&self) -> Moment {
-        Moment(self.wake_after.load(Relaxed))
+    pub(crate) fn visit_after_next(&self) -> Moment {
+        Moment(self.visit_after_next.load(Relaxed))
     }
 
     /// Returns whether the shard has ended, as far as this thread knows.
@@ -224,7 +224,7 @@ impl Shard {
         spare: Option<SpareEntry>,
         admission: Admission,
     ) -> Started {
-        let mut guard = self.lock_noticing();
+        let mut guard = self.lock_noting_contention();
         let state = &mut *guard;
         let horizon = self.horizon();
         if state.ended_at.is_some() && !planted("end_unseen") {
@@ -260,7 +260,7 @@ impl Shard {
             }
             None => (wheel.insert(due, waker), None),
         };
-        if until < self.wake_at() && !planted("wake_at") {
+        if until < self.next_visit() && !planted("wake_at") {
             let ended = self.unlock_and_wake_by(guard, until);
             ended.into_iter().for_each(Waker::wake);
         } else {
@@ -278,10 +278,10 @@ impl Shard {
         wheel
     }
 
-    /// Locks the shard. A thread that meets another one here, time and again, uses another shard.
-    fn lock_noticing(&self) -> MutexGuard<'_, State> {
+    /// Locks the shard. A thread that has to wait for that time and again uses another shard.
+    fn lock_noting_contention(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
-            super::number::met_another();
+            super::number::note_contention();
             lock(&self.state)
         })
     }
@@ -289,7 +289,7 @@ impl Shard {
     /// Unlocks, and has the driver come by `until`, the beginning of a tick. Returns a waker that the caller wakes with no lock held.
     #[must_use]
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, until: Moment) -> Option<Waker> {
-        self.wake_at.store(until.0, Relaxed);
+        self.next_visit.store(until.0, Relaxed);
         drop(state);
         self.alarm.wake_by(until).filter(|_| !planted("end_unheard"))
     }
@@ -327,7 +327,7 @@ impl Shard {
         };
         wheel.bring_forward(key, due);
         let sooner = self.clock.start_of(due);
-        if sooner < self.wake_at() {
+        if sooner < self.next_visit() {
             (true, self.unlock_and_wake_by(state, sooner))
         } else {
             (true, None)
@@ -368,7 +368,7 @@ impl Shard {
 
     /// Makes the keeper put the next turn off, if the turn may have been meant for an entry that is gone and was due at `until`.
     fn notice_gone(&self, until: Moment) {
-        if self.clock.may_be_paused() && until <= self.wake_at() {
+        if self.clock.may_be_paused() && until <= self.next_visit() {
             self.alarm.keeper.notify_one();
         }
     }
@@ -378,7 +378,7 @@ impl Shard {
         let state = lock(&self.state);
         if let Some(wheel) = &state.wheel {
             let next = self.start_of(wheel.earliest());
-            self.wake_at.store(next.0, Relaxed);
+            self.next_visit.store(next.0, Relaxed);
         }
     }
 
@@ -461,8 +461,8 @@ impl Shard {
             let next = wheel.next_visit();
             (next, next.and_then(|next| wheel.deadline_after(next)))
         };
-        self.wake_at.store(self.start_of(next).0, Relaxed);
-        self.wake_after.store(self.start_of(after).0, Relaxed);
+        self.next_visit.store(self.start_of(next).0, Relaxed);
+        self.visit_after_next.store(self.start_of(after).0, Relaxed);
         let arena = wheel.release_arena(RETAINED.max(self.capacity));
         drop(state);
         drop(arena);
@@ -487,7 +487,7 @@ impl Shard {
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
         planted("open_end").then(|| self.horizon.store(horizon.0, Relaxed));
-        self.wake_at.store(Moment::NEVER.0, Relaxed);
+        self.next_visit.store(Moment::NEVER.0, Relaxed);
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();
         let taken = wheel.as_ref().map_or(0, TimingWheel::len);

@@ -8,7 +8,7 @@ use std::{
 use super::{
     clock::{Moment, Nanos},
     driver::alarm::{Alarm, Driver, Next},
-    events::{self, panics},
+    events::{self, catch_panic},
     shard::Shard,
     shared::Shared,
     sync::{Arc, OnceLock, Ordering::Relaxed},
@@ -45,7 +45,7 @@ pub(crate) fn turn(
             let Some(shard) = shards[(driver.first + index) & (shards.len() - 1)].get() else {
                 continue;
             };
-            if shard.wake_at() <= begin {
+            if shard.next_visit() <= begin {
                 let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
                 if advanced.cascaded > 0 {
                     shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
@@ -54,12 +54,12 @@ pub(crate) fn turn(
                 has_more |= advanced.more;
                 woken += advanced.expired;
                 let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
-                if is_spent && existing(shards).any(|shard| shard.wake_at() <= begin) {
+                if is_spent && existing(shards).any(|shard| shard.next_visit() <= begin) {
                     driver.first = driver.first.wrapping_add(1);
                     return Next::More;
                 }
             }
-            soonest = two_earliest(soonest, shard.wake_at(), shard.wake_after());
+            soonest = two_earliest(soonest, shard.next_visit(), shard.visit_after_next());
         }
         if !has_more {
             return Next::At(soonest.0, soonest.1);
@@ -84,7 +84,7 @@ pub(crate) fn existing(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = 
 /// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.
 pub(crate) fn wake_all(wakers: &mut Vec<Waker>, shared: &Shared) {
     let mut wakers = wakers.drain(..);
-    while wakers.len() > 0 && panics(|| wakers.by_ref().for_each(Waker::wake)) {
+    while wakers.len() > 0 && catch_panic(|| wakers.by_ref().for_each(Waker::wake)) {
         shared.stats.panics.fetch_add(1, Relaxed);
         events::waker_panicked(shared.name());
     }

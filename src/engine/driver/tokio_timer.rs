@@ -37,7 +37,7 @@ use tokio::{
 };
 
 use crate::engine::{
-    clock::{Moment, Nanos},
+    clock::{Moment, Nanos, may_be_paused},
     sync::thread_local,
 };
 
@@ -164,9 +164,9 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
 ///
 /// Panics in Tokio's words if the runtime's timers are disabled.
 #[track_caller]
-pub(crate) fn begin_of_millisecond(is_exact: bool) -> Moment {
+pub(crate) fn begin_of_millisecond() -> Moment {
     let mut sleep = pin!(time::sleep(MILLISECOND));
-    let precision = if is_exact { Nanos(1) } else { PRECISION };
+    let precision = if may_be_paused() { Nanos(1) } else { PRECISION };
     let mut tries = (0..4).map(|_| processed_last(sleep.as_mut(), precision.to_duration()));
     tries.find_map(|begin| begin).map_or_else(Moment::now, Moment::of)
 }

@@ -109,7 +109,7 @@ impl Moment {
     /// Later than every moment that a timer waits for.
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
     /// The last moment that stands for an instant: 511 years after zero, with twice the far future left before [`Moment::NEVER`].
-    pub(crate) const LAST: Moment = Moment(u64::MAX / 8 * 7);
+    const LAST: Moment = Moment(u64::MAX / 8 * 7);
     /// Zero of the axis, where instants have no fields, is this much before the first instant of the process.
     const BEFORE_FIRST: u64 = 1 << 61;
 

@@ -189,7 +189,7 @@ impl Shard {
     }
 
     /// Returns the horizon or, of a shard that has ended, that up to which entries have expired.
-    pub(crate) fn last_horizon(&self) -> Moment {
+    fn last_horizon(&self) -> Moment {
         let horizon = self.horizon();
         if horizon != Moment::NEVER {
             return horizon;
@@ -394,7 +394,7 @@ impl Shard {
     }
 
     /// Counts the timer of a spare that is not there any more as cancelled, unless the engine has done that as it ended.
-    pub(crate) fn count_spare(&self, until: Moment) {
+    fn count_spare(&self, until: Moment) {
         if self.has_expired(until) {
             self.add(Tally {
                 registered: 0,

@@ -189,14 +189,14 @@ impl<T> TimingWheel<T> {
 
     /// Returns whether the bucket after the hand has only timers of later rounds left.
     #[inline]
-    pub(super) fn is_walked_through(&self, level: usize) -> bool {
+    fn is_walked_through(&self, level: usize) -> bool {
         level > 0
             && self.cursor == NIL
             && self.is_top(level)
             && self.walked == self.levels[level].number(self.now) + 1
     }
 
-    pub(super) fn is_top(&self, level: usize) -> bool {
+    fn is_top(&self, level: usize) -> bool {
         level + 1 == self.levels.len()
     }
 
@@ -300,7 +300,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Spreads the timers of the buckets after the hand, a step in each tick.
-    pub(super) fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
+    fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
         if self.spread_at != self.now {
             self.steps = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
             self.spread_at = self.now;

@@ -294,22 +294,21 @@ impl Wheel {
     /// Returns what stands for this wheel in a new timer that it may not refuse.
     #[inline]
     pub(crate) fn any_shard(&self) -> AnyShard {
-        let (wheel, may_refuse) = (self.0.shared.wheel, false);
-        self.last_shard(Kind { wheel, may_refuse })
+        self.last_shard(false)
     }
 
     /// Returns what stands for this wheel in a new timer that it may refuse.
     #[inline]
     pub(crate) fn any_refusable_shard(&self) -> AnyShard {
-        let (wheel, may_refuse) = (self.0.shared.wheel, true);
-        self.last_shard(Kind { wheel, may_refuse })
+        self.last_shard(true)
     }
 
     /// Returns the shard that this thread used last, which is probably where a new timer will wait.
     #[inline]
-    fn last_shard(&self, kind: Kind) -> AnyShard {
-        let last = thread::with(|thread| thread.take_shard(kind)).flatten();
-        last.or_else(|| self.0.unbound[usize::from(kind.may_refuse)].clone())
+    fn last_shard(&self, may_refuse: bool) -> AnyShard {
+        let wheel = self.0.shared.wheel;
+        let last = thread::with(|thread| thread.take_shard(Kind { wheel, may_refuse })).flatten();
+        last.or_else(|| self.0.unbound[usize::from(may_refuse)].clone())
     }
 
     /// Returns what stands for this wheel in a timer that it may not refuse, wherever that will wait.

@@ -81,7 +81,7 @@ fn of_taken_over(timers: u64) -> Tally {
     }
 }
 
-/// The sums of what all threads have counted of the shards of a wheel.
+/// The sums of what all threads have counted of some shards.
 #[derive(Default)]
 pub(crate) struct SpareSums {
     pub(crate) tally: Tally,
@@ -89,12 +89,12 @@ pub(crate) struct SpareSums {
     pub(crate) kept: Vec<(Arc<Shard>, Moment)>,
 }
 
-/// Adds up what all threads have counted of the shards that `is_of_wheel` accepts.
-pub(crate) fn sums(is_of_wheel: impl Fn(&Shard) -> bool) -> SpareSums {
+/// Adds up what all threads have counted of the shards for which `is_counted` holds.
+pub(crate) fn sums(is_counted: impl Fn(&Shard) -> bool) -> SpareSums {
     let mut sums = SpareSums::default();
     for counts in all().iter() {
         let shard = lock(&counts.shard);
-        let Some(shard) = shard.as_ref().filter(|shard| is_of_wheel(shard)) else {
+        let Some(shard) = shard.as_ref().filter(|shard| is_counted(shard)) else {
             continue;
         };
         sums.tally.add(of_taken_over(counts.taken_over.load(Relaxed)));

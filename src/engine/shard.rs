@@ -64,7 +64,7 @@ pub(crate) struct Kind {
     pub(crate) may_refuse: bool,
 }
 
-/// What stands for the kind of a timer that is not bound yet: any shard of that kind, or `None` for the global wheel's timers that it may not refuse.
+/// The shard to which a timer is bound. Until it is, any shard of its kind stands for that, and `None` for the global wheel's timers that it may not refuse.
 pub(crate) type AnyShard = Option<Arc<Shard>>;
 
 /// Returns what the engines of a timer's wheel share.

@@ -26,7 +26,6 @@ const LEAST_PART: u64 = 8;
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// The shard to which the timer is bound. Until it is, any shard of its wheel stands for the wheel, and `None` for the global wheel.
     shard: AnyShard,
     /// The deadline. While the timer is [`State::FromFirstPoll`], its first poll counts as [`Moment::ZERO`].
     deadline: Moment,

@@ -127,7 +127,7 @@ impl Alarm {
         lock(&self.seat).is_none()
     }
 
-    /// Reads the clock.
+    /// Reads the clock, wherever the caller is.
     pub(crate) fn now(&self) -> Moment {
         if self.clock.may_be_paused() {
             self.in_runtime(|| self.clock.now()).unwrap_or_else(Moment::now)

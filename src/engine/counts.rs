@@ -41,7 +41,7 @@ impl SpareCounts {
 
     /// Counts the spares of `shard` from now on. What was counted of the former one is added to its own counts.
     #[cold]
-    pub(crate) fn move_to(&self, shard: Option<Arc<Shard>>) {
+    pub(crate) fn switch_to(&self, shard: Option<Arc<Shard>>) {
         let mut counted = lock(&self.shard);
         let taken_over = self.taken_over.load(Relaxed);
         if let Some(former) = counted.as_ref().filter(|_| taken_over > 0) {
@@ -65,7 +65,7 @@ impl SpareCounts {
 
     /// Called as the thread ends.
     pub(crate) fn retire(self: &Arc<SpareCounts>) {
-        self.move_to(None);
+        self.switch_to(None);
         all().retain(|counts| !Arc::ptr_eq(counts, self));
     }
 }

@@ -234,7 +234,7 @@ impl Engine {
     }
 
     /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
-    fn work(&self) -> bool {
+    fn run_driver(&self) -> bool {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
             if self.alarm.is_closing() && at > now {
@@ -332,7 +332,7 @@ impl Wake for Engine {
             self.alarm.keeper.notify_one();
         } else {
             // If there is more to do, `Alarm::give_back` has told the keeper.
-            let _ = self.work();
+            let _ = self.run_driver();
         }
     }
 }
@@ -368,7 +368,7 @@ impl Keeper {
                 existing(&engine.shards).for_each(|shard| shard.put_off());
             }
             // Wakers that poll timers within a turn must not use up the keeper's budget.
-            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;
+            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.run_driver()))).await;
             if has_more {
                 yield_now().await;
             }

@@ -50,8 +50,8 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// Removes the entry, which thus counts as cancelled.
-    pub(crate) fn free(self) -> Arc<Shard> {
+    /// Cancels the entry. Returns its shard.
+    pub(crate) fn cancel(self) -> Arc<Shard> {
         self.shard.cancel_spare(self.entry);
         self.shard
     }
@@ -127,7 +127,7 @@ pub(crate) fn bind_without_locals(shard: &mut AnyShard) -> Option<SpareEntry> {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.spare.take().map(Spare::free);
+        self.spare.take().map(Spare::cancel);
         if let Some(counts) = self.counts.get() {
             counts.retire();
         }
@@ -223,7 +223,7 @@ impl Thread {
                 return Some(spare.entry);
             }
             // Its task has come from another thread, whose shard would keep the memory of a burst for it.
-            drop(spare.free());
+            drop(spare.cancel());
         }
         if !shard.as_ref().is_some_and(serves) {
             *shard = Some(last.take().filter(serves).unwrap_or_else(|| {
@@ -292,11 +292,11 @@ impl Thread {
         let (task, left) = self.wary.get();
         if task == spare.task && left > 0 {
             self.wary.set((task, left - 1));
-            return self.return_shard(spare.free());
+            return self.return_shard(spare.cancel());
         }
         if spare.shard.shared.has_no_handle() {
             // It may be the last timer for which the engine is there.
-            return self.return_shard(spare.free());
+            return self.return_shard(spare.cancel());
         }
         if self.counted_shard.get() != Arc::as_ptr(&spare.shard) {
             self.count_spares_of(&spare.shard);
@@ -304,7 +304,7 @@ impl Thread {
         self.set_kept_until(spare.entry.until);
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.note_if_unclaimed(&former);
-            self.return_shard(former.free());
+            self.return_shard(former.cancel());
         }
     }
 
@@ -313,7 +313,7 @@ impl Thread {
         self.counted_shard.set(Arc::as_ptr(shard));
         self.counts
             .get_or_init(SpareCounts::new)
-            .move_to(Some(shard.clone()));
+            .switch_to(Some(shard.clone()));
     }
 
     #[inline]

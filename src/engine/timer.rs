@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    clock::{Clock, Moment, Nanos, may_be_paused},
-    driver::tokio_timer::has_passed,
+    clock::{self, Clock, Moment, Nanos},
+    driver::tokio_timer,
     shard::{AnyShard, Shard, SpareEntry, Started, kind_of, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
@@ -169,7 +169,7 @@ impl Timer {
                 shard.alarm.has_passed(self.deadline, None)
             }
             Some(shard) if shard.pinned().is_some() => self.wheel_now() >= self.deadline,
-            _ if may_be_paused() => has_passed(self.deadline),
+            _ if clock::may_be_paused() => tokio_timer::has_passed(self.deadline),
             _ => self.wheel_now() >= self.deadline,
         }
     }
@@ -300,7 +300,7 @@ impl Timer {
     /// Returns whether a zero duration has passed at the first poll. On a test's clock it waits for the end of the millisecond, because Tokio's
     /// does, but not for the end of a longer tick.
     fn zero_is_at_once(&self) -> bool {
-        !may_be_paused() || self.shared().settings.tick_duration > Nanos::MILLISECOND.to_duration()
+        !clock::may_be_paused() || self.shared().settings.tick_duration > Nanos::MILLISECOND.to_duration()
     }
 
     fn elapse(&mut self) -> Polled {
@@ -552,7 +552,7 @@ impl Timer {
         if self.on_cancel == OnCancel::Remove {
             self.cancel();
         } else if thread::with(|thread| self.take_spare().map(|spare| thread.keep(spare))).is_none() {
-            self.take_spare().map(Spare::free);
+            self.take_spare().map(Spare::cancel);
         }
     }
 

@@ -174,7 +174,7 @@ impl Level {
         if self.buckets.is_empty() {
             self.allocate();
         }
-        self.note(due);
+        self.mark_if_mixed(due);
         let (place, at) = (self.place(due), self.index(self.number(due)));
         let bucket = &mut self.buckets[at];
         if bucket.is_empty() {
@@ -190,9 +190,9 @@ impl Level {
         self.mixed = vec![false; self.len].into_boxed_slice();
     }
 
-    /// Notes whether the bucket of a tick has to be spread for the sake of an entry that is due then.
+    /// Marks the bucket of a tick as mixed if it has to be spread for the sake of an entry that is due then.
     #[inline]
-    pub(super) fn note(&mut self, due: Tick) {
+    pub(super) fn mark_if_mixed(&mut self, due: Tick) {
         let number = self.number(due);
         if due != self.begin(number) {
             self.mixed[self.index(number)] = true;

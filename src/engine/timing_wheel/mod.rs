@@ -189,7 +189,7 @@ impl<T> TimingWheel<T> {
         let former = mem::replace(&mut entry.value, value);
         let (place, is_last) = (entry.place, entry.next == NIL);
         if is_last && let Some(level) = self.level_of(due).filter(|level| level.place(due) == place) {
-            level.note(due);
+            level.mark_if_mixed(due);
             self.entries[index as usize].due = due;
             return former;
         }

@@ -374,7 +374,7 @@ impl Timer {
         };
         let clock = &shard.clock;
         let task = remembered(task, clock);
-        // In another state, the deadline was ahead when it was set, or is after the horizon.
+        // The deadline of a timer that is `Ahead` had not passed when it was set, and that of one that is `Waiting` is after the horizon.
         if self.state == State::NotStarted && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }

@@ -382,7 +382,7 @@ impl Sleep {
         resource.poll(poll).map(drop)
     }
 
-    /// Begins a poll of the future that the sleep limits, which a sleep without a label does not count.
+    /// Begins a poll of the future that the sleep limits. Only a `LabelledTimer`, which can be in the place of a sleep, counts it.
     pub(crate) fn begin_poll(&mut self) {}
 
     /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel, though the timeout may be dropped later.

@@ -1,4 +1,4 @@
-//! `Engine`: one runtime's part of a wheel, bound to that runtime for life. Which engines there are, how each begins and how it ends.
+//! `Engine`: one runtime's part of a wheel, bound to that runtime for life. Which engines there are, how each begins, makes its turns, and ends.
 //!
 //! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others are still polled, and destructors start
 //! timers, which have to work as Tokio's do. So the drop of the keeper's task does not end the engine. It only marks it as closing, and sees that
@@ -7,6 +7,7 @@
 //! closing from the start. After that, a poll panics in Tokio's words.
 
 use std::{
+    cmp::Ordering::{Equal, Greater, Less},
     collections::{HashMap, hash_map::Entry},
     future::poll_fn,
     task::{Poll, Wake, Waker},
@@ -20,18 +21,17 @@ use tokio::{
 };
 
 use super::{
-    clock::{Clock, Moment},
+    clock::{Clock, Moment, Nanos},
     counts::{self, Counts},
     driver::{
-        alarm::{Alarm, Next, SetOutcome},
+        alarm::{Alarm, Driver, Next, SetOutcome},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
-    events,
+    events::{self, catch_panic},
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, lock, planted},
-    turn::{existing, turn, wake_all},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock, planted},
     waker_id::WakerId,
 };
 
@@ -46,6 +46,15 @@ fn engines() -> MutexGuard<'static, Engines> {
 
 /// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
 const LINGER: Duration = Duration::from_millis(10);
+
+/// The number of timers handled under one lock. With fewer, threads that register timers get the lock in between again and again, and a storm takes
+/// longer. With more, a thread that waits for the lock waits for milliseconds.
+const BATCH: usize = 256;
+
+/// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run. Until then no worker polls I/O, because this one holds Tokio's
+/// driver.
+const SLICE: usize = 1024;
+const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
 pub(crate) struct Engine {
     runtime: Id,
@@ -315,6 +324,73 @@ impl Engine {
         if removed.is_some() {
             events::engine_changed(self.shared.name(), "ended");
         }
+    }
+}
+
+/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn, because in a storm a turn would otherwise
+/// never end.
+#[inline]
+pub(crate) fn turn(
+    shards: &[OnceLock<Arc<Shard>>],
+    alarm: &Alarm,
+    shared: &Shared,
+    driver: &mut Driver,
+    now: Moment,
+) -> Next {
+    let tick = alarm.clock.tick_at(now);
+    let begin = alarm.clock.start_of(tick);
+    let mut woken = 0;
+    loop {
+        let mut soonest = (Moment::NEVER, Moment::NEVER);
+        let mut has_more = false;
+        // Shards take turns by the batch, so that none waits for the storm of another.
+        for index in 0..shards.len() {
+            // Their number is a power of two.
+            let Some(shard) = shards[(driver.first + index) & (shards.len() - 1)].get() else {
+                continue;
+            };
+            if shard.next_visit() <= begin {
+                let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
+                if advanced.cascaded > 0 {
+                    shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
+                }
+                wake_all(&mut driver.wakers, shared);
+                has_more |= advanced.more;
+                woken += advanced.expired;
+                let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
+                if is_spent && existing(shards).any(|shard| shard.next_visit() <= begin) {
+                    driver.first = driver.first.wrapping_add(1);
+                    return Next::More;
+                }
+            }
+            soonest = two_earliest(soonest, shard.next_visit(), shard.visit_after_next());
+        }
+        if !has_more {
+            return Next::At(soonest.0, soonest.1);
+        }
+    }
+}
+
+/// Returns the two earliest of some moments, after `at` and a later one have been added.
+fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
+    match at.cmp(&first) {
+        Less => (at, later.min(first)),
+        Equal => (first, later.min(second)),
+        Greater => (first, at.min(second)),
+    }
+}
+
+/// Returns the shards that have been made.
+pub(crate) fn existing(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = &Arc<Shard>> {
+    shards.iter().filter_map(OnceLock::get)
+}
+
+/// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.
+pub(crate) fn wake_all(wakers: &mut Vec<Waker>, shared: &Shared) {
+    let mut wakers = wakers.drain(..);
+    while wakers.len() > 0 && catch_panic(|| wakers.by_ref().for_each(Waker::wake)) {
+        shared.stats.panics.fetch_add(1, Relaxed);
+        events::waker_panicked(shared.name());
     }
 }
 

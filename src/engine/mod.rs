@@ -36,5 +36,4 @@ mod tests;
 pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod timing_wheel;
-pub(crate) mod turn;
 pub(crate) mod waker_id;

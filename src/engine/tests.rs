@@ -13,12 +13,11 @@ use tokio::{
 
 use super::{
     clock::{Moment, Nanos},
-    engines,
+    engines::{self, existing},
     shard::Shard,
     shared::{Shared, WheelId},
     thread::{with, worker_index},
     timer::Timer,
-    turn::existing,
 };
 
 fn multi(workers: usize) -> Runtime {
@@ -186,7 +185,7 @@ fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled(
         tokio::spawn(async {
             let soon = Moment::now().after(Nanos::of(Duration::from_secs(9)));
             for _ in 0..2 {
-                let mut timer = Timer::counting(None, Duration::from_secs(3600));
+                let mut timer = Timer::from_first_poll(None, Duration::from_secs(3600));
                 let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
                 assert_eq!(polled, Poll::Pending);
                 assert!(timer.reset(soon).is_none());

@@ -4,8 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     engine::{
-        counts, engines, labels::LabelStats, lag::LagHistogram, shard::Shard, timing_wheel::Tick,
-        turn::existing,
+        counts,
+        engines::{self, existing},
+        labels::LabelStats,
+        lag::LagHistogram,
+        shard::Shard,
+        timing_wheel::Tick,
     },
     wheel::Wheel,
 };

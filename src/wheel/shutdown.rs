@@ -1,7 +1,10 @@
 //! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
 use crate::{
-    engine::{engines, sync::lock, turn::wake_all},
+    engine::{
+        engines::{self, wake_all},
+        sync::lock,
+    },
     wheel::{Wheel, roster::ScheduledTask},
 };
 

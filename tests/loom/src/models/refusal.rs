@@ -8,9 +8,9 @@ use super::{
     world::{Shards, World, finish, moment, spawn},
 };
 use crate::engine::{
+    engines::wake_all,
     shared::Refusal,
     timer::{Polled, Timer},
-    turn::wake_all,
 };
 
 /// Does what `Wheel::shutdown` does.

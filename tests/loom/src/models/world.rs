@@ -15,12 +15,11 @@ use crate::{
     engine::{
         clock::{Clock, Moment, Slack},
         driver::alarm::{Alarm, Driver, Next},
-        engines::{self, Engine},
+        engines::{self, Engine, existing, turn},
         shard::{Kind, Shard},
         shared::{Settings, Shared, WheelId},
         sync::{self, OnceLock},
         timer::{Polled, Timer},
-        turn::{existing, turn},
     },
     runtime::{EnterGuard, Handle},
     stand_in::time,

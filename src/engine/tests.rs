@@ -178,6 +178,31 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
     );
 }
 
+/// To put it off would leave the spare a void key, if the bucket had expired meanwhile as a whole.
+#[test]
+fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled() {
+    let task = multi(1).block_on(async {
+        tokio::spawn(use_timer()).await.unwrap();
+        tokio::spawn(async {
+            let soon = Moment::now().after(Nanos::of(Duration::from_secs(9)));
+            for _ in 0..2 {
+                let mut timer = Timer::from_first_poll(None, Duration::from_secs(3600));
+                let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
+                assert_eq!(polled, Poll::Pending);
+                assert!(timer.reset(soon).is_none());
+            }
+            let until = with(|thread| thread.kept_until()).unwrap();
+            (until, soon.after(Nanos::of(Duration::from_secs(1))))
+        })
+        .await
+    });
+    let (until, soon) = task.unwrap();
+    assert!(
+        until.is_some_and(|until| until < soon),
+        "{until:?} is not {soon:?}"
+    );
+}
+
 /// Otherwise every wait of a connection that is idle for most of its timeout would have its entry expire in between.
 #[test]
 fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {

@@ -578,9 +578,14 @@ impl Timer {
         }
         let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
         let due = shard.clock.due(soon, 1);
+        let until = shard.clock.start_of(due);
+        // It is due sooner if most of its time has passed, or if it was reset.
+        if until >= self.until {
+            return;
+        }
         let (is_there, ended) = shard.bring_forward(key, self.until, due);
         if is_there {
-            self.until = shard.clock.start_of(due);
+            self.until = until;
         }
         ended.into_iter().for_each(Waker::wake);
     }

@@ -292,7 +292,8 @@ impl Alarm {
         // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
         let set = || {
             seat.timer.move_to(at);
-            let have_ended = self.in_runtime(tokio_timer::have_ended) == Some(true);
+            let probe = self.in_runtime(tokio_timer::probe);
+            let have_ended = probe.as_ref().is_some_and(|probe| probe.is_elapsed());
             (!have_ended).then(|| seat.timer.register(&seat.waker))
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {

@@ -18,7 +18,7 @@
 //!    runtime's eventfd if the new one is before that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
 //! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is polled afterwards panics. So an engine
 //!    goes on while its runtime's tasks are dropped, and ends with the timers. One that is reset afterwards elapses at once
-//!    (`Handle::reregister`), which tells that without a panic ([`have_ended`]).
+//!    (`Handle::reregister`), which tells that without a panic ([`probe`]).
 //! 7. *A timer without budget is not registered*, so this ignores the budget of the calling task.
 
 use std::{
@@ -104,10 +104,13 @@ impl TokioTimer {
     }
 }
 
-/// Returns whether the timers of the current runtime have ended. To set one then panics, which not every process survives.
-pub(super) fn have_ended() -> bool {
+/// Creates a sleep that has elapsed if the timers of the current runtime have ended. To set one then panics, which not every process survives. It is kept
+/// until that has been done, because to drop it waits for Tokio's lock, and the timers may end meanwhile.
+pub(super) fn probe() -> Pin<Box<Sleep>> {
     let far = Nanos::FAR_FUTURE.to_duration();
-    reset_and_look(pin!(time::sleep(far)), Instant::now() + far)
+    let mut sleep = Box::pin(time::sleep(far));
+    sleep.as_mut().reset(Instant::now() + far);
+    sleep
 }
 
 thread_local! {
@@ -146,7 +149,7 @@ pub(crate) fn has_passed(deadline: Moment) -> bool {
     let deadline = deadline.instant();
     let sleep = pin!(time::sleep_until(deadline));
     // Where timers have ended, each elapses at once. That is asked last, because they may be about to.
-    reset_and_look(sleep, deadline) && !have_ended()
+    reset_and_look(sleep, deadline) && !probe().is_elapsed()
 }
 
 /// Resets a sleep. Returns whether the millisecond has been processed, because then it elapses at once.

@@ -61,6 +61,8 @@ struct Seat {
     driver: Option<Box<Driver>>,
     /// When the driver runs next, or never.
     at: Moment,
+    /// Whether Tokio's timer was given the waker since the driver ran last. If it has fired all the same, the driver is about to run.
+    has_waker: bool,
 }
 
 /// The right to make a turn, and the buffer for it.
@@ -113,6 +115,7 @@ impl Alarm {
             waker,
             driver: Some(Box::default()),
             at: Moment::NEVER,
+            has_waker: false,
         });
         *lock(&self.runtime) = Some(runtime.clone());
     }
@@ -177,6 +180,7 @@ impl Alarm {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut()?;
         let driver = seat.driver.take()?;
+        seat.has_waker = false;
         Some((driver, mem::replace(&mut seat.at, Moment::NEVER)))
     }
 
@@ -260,7 +264,7 @@ impl Alarm {
         if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
             mem::swap(&mut seat.timer, ahead);
         }
-        let set = move || {
+        let set = || {
             let has_passed = seat.timer.set(at, &seat.waker);
             if after != Moment::NEVER {
                 if seat.ahead.is_none() {
@@ -274,7 +278,10 @@ impl Alarm {
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
             Ok(true) if !planted("swallowed") => SetOutcome::HasPassed,
-            Ok(_) => SetOutcome::Waits,
+            Ok(_) => {
+                seat.has_waker = true;
+                SetOutcome::Waits
+            }
             Err(_) => {
                 self.keeper.notify_one();
                 SetOutcome::Waits
@@ -289,15 +296,22 @@ impl Alarm {
             return SetOutcome::Waits;
         }
         let at = seat.at.min(self.now().after(Nanos::FAR_FUTURE));
-        // Panics if the runtime's timers have ended since it asked, so it asks last, after it has waited for Tokio's lock.
+        let (had_waker, timer) = (mem::take(&mut seat.has_waker), &mut seat.timer);
+        // To give the timer a waker panics if the runtime's timers have ended since it asked. So it asks last, after it has waited for Tokio's lock, and gives
+        // none to a timer that has one, unless its moment may have come.
         let set = || {
-            seat.timer.move_to(at);
+            timer.move_to(at);
             let probe = self.in_runtime(tokio_timer::probe);
-            let have_ended = probe.as_ref().is_some_and(|probe| probe.is_elapsed());
-            (!have_ended).then(|| seat.timer.register(&seat.waker))
+            if probe.as_ref().is_some_and(|probe| probe.is_elapsed()) {
+                return None;
+            }
+            Some(!(had_waker && at > self.now()) && timer.register(&seat.waker))
         };
         match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
-            Ok(Some(false)) => SetOutcome::Waits,
+            Ok(Some(false)) => {
+                seat.has_waker = true;
+                SetOutcome::Waits
+            }
             Ok(Some(true)) if at <= self.now() => SetOutcome::HasPassed,
             _ => SetOutcome::Ended,
         }

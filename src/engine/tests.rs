@@ -177,6 +177,35 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
     );
 }
 
+/// Each would otherwise be moved, only to be removed when the next one takes its place.
+#[test]
+fn a_task_that_gives_up_many_long_timers_keeps_one_of_their_entries() {
+    let task = multi(1).block_on(async {
+        tokio::spawn(use_timer()).await.unwrap();
+        tokio::spawn(async {
+            let mut timers: Vec<_> = (0..4)
+                .map(|_| Timer::from_first_poll(None, Duration::from_secs(3600)))
+                .collect();
+            poll_fn(|cx| {
+                timers.iter_mut().for_each(|timer| _ = timer.poll(cx.waker()));
+                Poll::Ready(())
+            })
+            .await;
+            let mut kept = Vec::new();
+            for timer in timers {
+                drop(timer);
+                kept.push(with(|thread| thread.kept_until()).unwrap());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            kept
+        })
+        .await
+    });
+    let kept = task.unwrap();
+    assert_eq!((kept[0], kept[1].is_some()), (None, true));
+    assert_eq!(kept[1..], [kept[1]; 3]);
+}
+
 /// To put it off would leave the spare a void key, if the bucket had expired meanwhile as a whole.
 #[test]
 fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled() {

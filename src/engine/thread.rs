@@ -67,7 +67,7 @@ pub(crate) struct Thread {
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
-    pub(crate) last_long: Cell<WakerId>,
+    last_long: Cell<WakerId>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
@@ -248,6 +248,13 @@ impl Thread {
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
         spare.shard.kind == kind_of(shard)
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
+    }
+
+    /// Returns whether a task that cancels a long timer here has use for its entry: if it cancelled the last one too, and has no spare yet, as one that gives
+    /// up many timers soon has.
+    pub(crate) fn note_long(&self, task: WakerId) -> bool {
+        let has_spare = |spare: &Spare| spare.task == task;
+        self.last_long.replace(task) == task && !self.spare.borrow().as_ref().is_some_and(has_spare)
     }
 
     /// Counts a spare that has been taken over.

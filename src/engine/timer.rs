@@ -572,7 +572,7 @@ impl Timer {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return;
         };
-        if thread::with(|thread| thread.last_long.replace(self.task)) != Some(self.task) {
+        if thread::with(|thread| thread.note_long(self.task)) != Some(true) {
             self.on_cancel = OnCancel::Remove;
             return;
         }

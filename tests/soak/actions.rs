@@ -265,7 +265,12 @@ async fn idle(stage: &Stage, random: &mut Random) {
     tokio::select! {
         biased;
         last = &mut touching => {
-            let due = last.expect("touching does not panic") + duration;
+            let last = match last {
+                // The runtime of both tasks is ending.
+                Err(error) if error.is_cancelled() && stage.is_visited() => return,
+                last => last.expect("touching does not panic"),
+            };
+            let due = last + duration;
             if let Some(()) = stage.patiently("an idle timer", &mut timer).await {
                 stage.check_due(due, "an idle timer");
             }

@@ -188,7 +188,8 @@ impl<T> TimingWheel<T> {
         let entry = &mut self.entries[index as usize];
         let former = mem::replace(&mut entry.value, value);
         let (place, is_last) = (entry.place, entry.next == NIL);
-        if is_last && let Some(level) = self.level_of(due).filter(|level| level.place(due) == place) {
+        let level = self.level_of(due);
+        if let Some(level) = level.filter(|level| is_last && level.place(due) == place) {
             level.mark_if_mixed(due);
             self.entries[index as usize].due = due;
             return former;

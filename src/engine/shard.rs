@@ -46,7 +46,7 @@ pub(crate) struct Shard {
     pub(crate) kind: Kind,
     /// Whether a runtime was given to the builder.
     is_pinned: bool,
-    /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
+    /// The engine's runtime. `None` for a shard of no engine, which stands for its kind in a timer that is not bound yet.
     pub(crate) runtime: Option<Id>,
     /// The number of timers for which memory was asked.
     capacity: usize,

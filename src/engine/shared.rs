@@ -192,6 +192,7 @@ impl Shared {
         let stats = &self.stats;
         stats.turns.fetch_add(1, Ordering::Relaxed);
         stats.last_lag.store(lag.0, Ordering::Relaxed);
+        // Seldom so, and a reading is cheaper.
         if lag.0 > stats.max_lag.load(Ordering::Relaxed) {
             stats.max_lag.fetch_max(lag.0, Ordering::Relaxed);
         }

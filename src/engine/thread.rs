@@ -62,8 +62,8 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the task from which this thread is to learn that it is a worker.
     learning: Cell<Weak<()>>,
-    /// The shards that this thread used last, by kind. They are handed from one timer to the next, because to
-    /// clone and drop an `Arc` would be most of the cost of a timeout around a ready future.
+    /// The shards that this thread used last, by kind. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
+    /// cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
@@ -147,7 +147,7 @@ impl Thread {
         self.spare.borrow().as_ref().map(|spare| spare.entry.until)
     }
 
-    /// Returns the runtime that the caller is in, if any. `index` is the index of the worker if this thread is one, and `task` the task being polled.
+    /// Returns the runtime that the caller is in, if any. `index` returns the index of the worker if this thread is one, and `task` is being polled.
     #[inline]
     fn find_runtime(&self, index: impl Fn() -> Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
@@ -250,8 +250,8 @@ impl Thread {
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
-    /// Returns whether a task that cancels a long timer here has use for its entry: if it cancelled the last one too, and has no spare yet, as one that gives
-    /// up many timers soon has.
+    /// Notes that a task cancels a long timer here. Returns whether it has use for the entry: if it cancelled the last long timer too, and has no spare. One
+    /// that cancels many timers at once has a spare from the second on.
     pub(crate) fn note_long(&self, task: WakerId) -> bool {
         let has_spare = |spare: &Spare| spare.task == task;
         self.last_long.replace(task) == task && !self.spare.borrow().as_ref().is_some_and(has_spare)

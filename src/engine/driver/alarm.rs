@@ -276,12 +276,11 @@ impl Alarm {
             }
             has_passed
         };
-        match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
+        let set = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        seat.has_waker = matches!(set, Ok(false));
+        match set {
             Ok(true) if !planted("swallowed") => SetOutcome::HasPassed,
-            Ok(_) => {
-                seat.has_waker = true;
-                SetOutcome::Waits
-            }
+            Ok(_) => SetOutcome::Waits,
             Err(_) => {
                 self.keeper.notify_one();
                 SetOutcome::Waits
@@ -296,7 +295,7 @@ impl Alarm {
             return SetOutcome::Waits;
         }
         let at = seat.at.min(self.now().after(Nanos::FAR_FUTURE));
-        let (had_waker, timer) = (mem::take(&mut seat.has_waker), &mut seat.timer);
+        let (had_waker, timer) = (seat.has_waker, &mut seat.timer);
         // To give the timer a waker panics if the runtime's timers have ended since it asked. So it asks last, after it has waited for Tokio's lock, and gives
         // none to a timer that has one, unless its moment may have come.
         let set = || {
@@ -305,13 +304,15 @@ impl Alarm {
             if probe.as_ref().is_some_and(|probe| probe.is_elapsed()) {
                 return None;
             }
-            Some(!(had_waker && at > self.now()) && timer.register(&seat.waker))
-        };
-        match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
-            Ok(Some(false)) => {
-                seat.has_waker = true;
-                SetOutcome::Waits
+            if had_waker && at > self.now() {
+                return Some(false);
             }
+            Some(timer.register(&seat.waker))
+        };
+        let set = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        seat.has_waker = matches!(set, Ok(Some(false)));
+        match set {
+            Ok(Some(false)) => SetOutcome::Waits,
             Ok(Some(true)) if at <= self.now() => SetOutcome::HasPassed,
             _ => SetOutcome::Ended,
         }

@@ -54,7 +54,7 @@
 //! **Costs.** `insert`, `reinsert`, `bring_forward` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the distance.
 //! A timer cascades at most once per level. *Rounds* cost a look at each timer beyond the reach of the top level once per round, by a visit
 //! for each of its buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n / 2)` to the
-//! power of the levels below it, in ticks. Each entry takes a cell, and each bucket 8 bytes.
+//! power of the levels below it, in ticks. Each entry takes a cell, and each bucket 9 bytes and a bit.
 
 mod advance;
 #[cfg(any(all(test, not(loom)), fuzzing))]
@@ -188,7 +188,7 @@ impl<T> TimingWheel<T> {
         let entry = &mut self.entries[index as usize];
         let former = mem::replace(&mut entry.value, value);
         let (place, is_last) = (entry.place, entry.next == NIL);
-        let level = self.level_of(due);
+        let level = level_of(&mut self.levels, self.now, due);
         if let Some(level) = level.filter(|level| is_last && level.place(due) == place) {
             level.mark_if_mixed(due);
             self.entries[index as usize].due = due;
@@ -206,7 +206,8 @@ impl<T> TimingWheel<T> {
     pub(crate) fn bring_forward(&mut self, key: &Key, due: Tick) {
         let index = key.index();
         let place = self.entries[index as usize].place;
-        if self.level_of(due).is_some_and(|level| level.place(due) == place) {
+        let level = level_of(&mut self.levels, self.now, due);
+        if level.is_some_and(|level| level.place(due) == place) {
             self.entries[index as usize].due = due;
             return;
         }
@@ -218,15 +219,6 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> T {
         self.take(key.index())
-    }
-
-    /// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that is due.
-    #[inline]
-    fn level_of(&mut self, due: Tick) -> Option<&mut Level> {
-        let mut levels = self.levels.iter_mut();
-        levels
-            .find(|level| due <= level.last_tick)
-            .filter(|_| due > self.now)
     }
 
     /// Appends an entry that is in no list to the list of the tick at which it is due.
@@ -241,10 +233,9 @@ impl<T> TimingWheel<T> {
     /// entry.
     #[inline]
     fn append(&mut self, index: u32, due: Tick) -> (Place, u32) {
-        let mut levels = self.levels.iter_mut();
-        let (bucket, place) = match levels.find(|level| due <= level.last_tick) {
-            Some(level) if due > self.now => level.bucket_for(due),
-            _ => (&mut self.overdue, Place::OVERDUE),
+        let (bucket, place) = match level_of(&mut self.levels, self.now, due) {
+            Some(level) => level.bucket_for(due),
+            None => (&mut self.overdue, Place::OVERDUE),
         };
         (place, bucket.append(&mut self.entries, index))
     }
@@ -326,4 +317,11 @@ impl<T> TimingWheel<T> {
             })
         })
     }
+}
+
+/// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that is due.
+#[inline]
+fn level_of(levels: &mut [Level], now: Tick, due: Tick) -> Option<&mut Level> {
+    let level = levels.iter_mut().find(|level| due <= level.last_tick);
+    level.filter(|_| due > now)
 }

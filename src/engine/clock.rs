@@ -365,9 +365,9 @@ impl Clock {
         self.origin.after(Nanos(tick.0.saturating_mul(self.tick.get())))
     }
 
-    /// Returns whether `until`, the start of a tick, is no later than that of the first tick that begins at or after `deadline`.
-    pub(crate) fn is_due_by(&self, until: Moment, deadline: Moment) -> bool {
-        until.0 < deadline.0 + self.tick.get()
+    /// Returns whether `entry_deadline`, the start of a tick, is no later than that of the first tick that begins at or after `deadline`.
+    pub(crate) fn is_due_by(&self, entry_deadline: Moment, deadline: Moment) -> bool {
+        entry_deadline.0 < deadline.0 + self.tick.get()
     }
 }
 
@@ -398,9 +398,9 @@ mod tests {
             let when = Moment(origin + now).after(Nanos(delay));
             let resolution = clock.resolution(Nanos(delay));
             prop_assert!(resolution.is_power_of_two());
-            let until = clock.start_of(clock.due(when, resolution));
-            prop_assert!(until >= when, "early");
-            let late = until.since(when).0;
+            let entry_deadline = clock.start_of(clock.due(when, resolution));
+            prop_assert!(entry_deadline >= when, "early");
+            let late = entry_deadline.since(when).0;
             let most = (delay / slack.divisor).min(slack.most.0);
             prop_assert!(late < tick + most, "{late} ns late of {delay}");
             prop_assert!(resolution * 2 * tick > most || resolution == 1, "it could have had more company");

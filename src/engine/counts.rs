@@ -1,7 +1,7 @@
 //! What has become of the timers of a wheel. At quiet points the numbers are exact, and no two workers share a counter.
 //!
-//! A shard counts under its lock. What a thread does without a lock it counts in a [`SpareCounts`] of its own, by plain stores: until when it keeps a
-//! spare, and how many timers have taken one over. A reader adds them all up:
+//! A shard counts under its lock. What a thread does without a lock it counts in a [`SpareCounts`] of its own, by plain stores: the deadline of the
+//! spare that it keeps, and how many timers have taken one over. A reader adds them all up:
 //!
 //! - a take-over is a timer that was cancelled, and one that was registered;
 //! - a kept spare was cancelled. Beyond its shard's horizon it is an entry that is not pending; by it, it has expired without being a timer;
@@ -22,8 +22,8 @@ static ALL: LazyLock<Mutex<Vec<Arc<SpareCounts>>>> = LazyLock::new(Mutex::defaul
 pub(crate) struct SpareCounts {
     /// The shard whose spares are counted.
     shard: Mutex<Option<Arc<Shard>>>,
-    /// Until when a spare is kept, or [`Moment::ZERO`].
-    kept_until: AtomicU64,
+    /// The deadline of the spare that is kept, or [`Moment::ZERO`].
+    spare_deadline: AtomicU64,
     /// How many spares have been taken over.
     taken_over: AtomicU64,
 }
@@ -32,7 +32,7 @@ impl SpareCounts {
     pub(crate) fn new() -> Arc<SpareCounts> {
         let counts = Arc::new(SpareCounts {
             shard: Mutex::new(None),
-            kept_until: AtomicU64::new(0),
+            spare_deadline: AtomicU64::new(0),
             taken_over: AtomicU64::new(0),
         });
         all().push(counts.clone());
@@ -48,19 +48,19 @@ impl SpareCounts {
             former.add(of_taken_over(taken_over));
         }
         self.taken_over.store(0, Relaxed);
-        self.kept_until.store(0, Relaxed);
+        self.spare_deadline.store(0, Relaxed);
         let former = mem::replace(&mut *counted, shard);
         drop(counted);
         drop(former);
     }
 
-    pub(crate) fn set_kept_until(&self, until: Moment) {
-        self.kept_until.store(until.0, Relaxed);
+    pub(crate) fn set_spare_deadline(&self, deadline: Moment) {
+        self.spare_deadline.store(deadline.0, Relaxed);
     }
 
     pub(crate) fn count_take_over(&self) {
         self.taken_over.store(self.taken_over.load(Relaxed) + 1, Relaxed);
-        self.kept_until.store(0, Relaxed);
+        self.spare_deadline.store(0, Relaxed);
     }
 
     /// Called as the thread ends.
@@ -85,7 +85,7 @@ fn of_taken_over(timers: u64) -> Tally {
 #[derive(Default)]
 pub(crate) struct SpareSums {
     pub(crate) tally: Tally,
-    /// The spares that are kept, each with its shard and until when.
+    /// The spares that are kept, each with its shard and deadline.
     pub(crate) kept: Vec<(Arc<Shard>, Moment)>,
 }
 
@@ -98,17 +98,17 @@ pub(crate) fn sums(is_counted: impl Fn(&Shard) -> bool) -> SpareSums {
             continue;
         };
         sums.tally.add(of_taken_over(counts.taken_over.load(Relaxed)));
-        let until = Moment(counts.kept_until.load(Relaxed));
-        if until == Moment::ZERO {
+        let deadline = Moment(counts.spare_deadline.load(Relaxed));
+        if deadline == Moment::ZERO {
             continue;
         }
-        let has_expired = shard.has_expired(until);
+        let has_expired = shard.has_expired(deadline);
         // An engine that has ended has counted what was there.
         if has_expired || !shard.has_ended() {
             sums.tally.cancelled += 1;
         }
         if !has_expired && !shard.has_ended() {
-            sums.kept.push((shard.clone(), until));
+            sums.kept.push((shard.clone(), deadline));
         }
     }
     sums

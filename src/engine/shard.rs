@@ -107,7 +107,7 @@ pub(crate) enum Started {
 /// The entry of a spare, which may have expired.
 pub(crate) struct SpareEntry {
     pub(crate) key: Key,
-    pub(crate) until: Moment,
+    pub(crate) deadline: Moment,
 }
 
 impl Shard {
@@ -210,17 +210,17 @@ impl Shard {
         self.horizon() == Moment::NEVER
     }
 
-    /// Returns whether an entry has expired that was due at `until`. Otherwise it is there, or was as the shard ended.
-    pub(crate) fn has_expired(&self, until: Moment) -> bool {
-        until <= self.last_horizon()
+    /// Returns whether an entry has expired that was due at `deadline`. Otherwise it is there, or was as the shard ended.
+    pub(crate) fn has_expired(&self, deadline: Moment) -> bool {
+        deadline <= self.last_horizon()
     }
 
-    /// Starts a timer whose entry is due at tick `due`, which begins at `until`. A `spare` in this shard gives up its cell, or is reused.
+    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`. A `spare` in this shard gives up its cell, or is reused.
     #[inline]
     pub(crate) fn start(
         &self,
         waker: Waker,
-        (due, until): (Tick, Moment),
+        (due, deadline): (Tick, Moment),
         spare: Option<SpareEntry>,
         admission: Admission,
     ) -> Started {
@@ -229,7 +229,9 @@ impl Shard {
         let horizon = self.horizon();
         if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
-            spare.into_iter().for_each(|spare| self.count_spare(spare.until));
+            spare
+                .into_iter()
+                .for_each(|spare| self.count_spare(spare.deadline));
             return if self.kind.may_refuse && self.shared.limit.is_shutdown() {
                 Started::Refused(Refusal::Shutdown)
             } else {
@@ -238,8 +240,8 @@ impl Shard {
         }
         let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
         state.tally.cancelled += u64::from(spare.is_some());
-        let spare = spare.filter(|spare| spare.until > horizon || planted("void_spare"));
-        let outcome = if until <= horizon {
+        let spare = spare.filter(|spare| spare.deadline > horizon || planted("void_spare"));
+        let outcome = if deadline <= horizon {
             Err(Started::HasPassed)
         } else if self.kind.may_refuse {
             self.shared.limit.admit(admission).map_err(Started::Refused)
@@ -260,8 +262,8 @@ impl Shard {
             }
             None => (wheel.insert(due, waker), None),
         };
-        if until < self.next_visit() && !planted("wake_at") {
-            let ended = self.unlock_and_wake_by(guard, until);
+        if deadline < self.next_visit() && !planted("wake_at") {
+            let ended = self.unlock_and_wake_by(guard, deadline);
             ended.into_iter().for_each(Waker::wake);
         } else {
             drop(guard);
@@ -286,31 +288,31 @@ impl Shard {
         })
     }
 
-    /// Unlocks, and has the driver come by `until`, the beginning of a tick. Returns a waker that the caller wakes with no lock held.
+    /// Unlocks, and has the driver come by `deadline`, the beginning of a tick. Returns a waker that the caller wakes with no lock held.
     #[must_use]
-    fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, until: Moment) -> Option<Waker> {
-        self.next_visit.store(until.0, Relaxed);
+    fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, deadline: Moment) -> Option<Waker> {
+        self.next_visit.store(deadline.0, Relaxed);
         drop(state);
-        self.alarm.wake_by(until).filter(|_| !planted("end_unheard"))
+        self.alarm.wake_by(deadline).filter(|_| !planted("end_unheard"))
     }
 
-    /// Returns the wheel if the entry is there that is due at `until`, so that its key is valid. The caller holds the lock.
-    fn wheel_of<'a>(&self, state: &'a mut State, until: Moment) -> Option<&'a mut TimingWheel<Waker>> {
-        let has_expired = until <= self.horizon() && !planted("expired_key");
+    /// Returns the wheel if the entry is there that is due at `deadline`, so that its key is valid. The caller holds the lock.
+    fn wheel_of<'a>(&self, state: &'a mut State, deadline: Moment) -> Option<&'a mut TimingWheel<Waker>> {
+        let has_expired = deadline <= self.horizon() && !planted("expired_key");
         state.wheel.as_mut().filter(|_| !has_expired)
     }
 
     /// Returns whether an entry is there and wakes the task of `waker`.
-    pub(crate) fn wakes(&self, key: &Key, until: Moment, waker: &Waker) -> bool {
+    pub(crate) fn wakes(&self, key: &Key, deadline: Moment, waker: &Waker) -> bool {
         let mut state = lock(&self.state);
-        let wheel = self.wheel_of(&mut state, until);
+        let wheel = self.wheel_of(&mut state, deadline);
         wheel.is_some_and(|wheel| wheel.value(key).will_wake(waker))
     }
 
     /// Has an entry wake another task. Returns `false` if it is not there any more.
-    pub(crate) fn replace(&self, key: &Key, until: Moment, waker: Waker) -> bool {
+    pub(crate) fn replace(&self, key: &Key, deadline: Moment, waker: Waker) -> bool {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, until) else {
+        let Some(wheel) = self.wheel_of(&mut state, deadline) else {
             return false;
         };
         let former = wheel.replace(key, waker);
@@ -320,9 +322,9 @@ impl Shard {
     }
 
     /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the caller wakes with no lock held.
-    pub(crate) fn bring_forward(&self, key: &Key, until: Moment, due: Tick) -> (bool, Option<Waker>) {
+    pub(crate) fn bring_forward(&self, key: &Key, deadline: Moment, due: Tick) -> (bool, Option<Waker>) {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, until) else {
+        let Some(wheel) = self.wheel_of(&mut state, deadline) else {
             return (false, None);
         };
         wheel.bring_forward(key, due);
@@ -335,22 +337,22 @@ impl Shard {
     }
 
     /// Cancels an entry, unless it is not there any more. Returns its waker.
-    pub(crate) fn cancel(&self, key: Key, until: Moment) -> Option<Waker> {
-        self.take_out(key, until, |tally| tally.cancelled += 1)
+    pub(crate) fn cancel(&self, key: Key, deadline: Moment) -> Option<Waker> {
+        self.take_out(key, deadline, |tally| tally.cancelled += 1)
     }
 
     /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more. Returns its waker.
-    pub(crate) fn expire(&self, key: Key, until: Moment) -> Option<Waker> {
+    pub(crate) fn expire(&self, key: Key, deadline: Moment) -> Option<Waker> {
         // Expiries are what is left of registrations.
-        self.take_out(key, until, |_| {})
+        self.take_out(key, deadline, |_| {})
     }
 
-    fn take_out(&self, key: Key, until: Moment, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
+    fn take_out(&self, key: Key, deadline: Moment, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
-        let wheel = self.wheel_of(&mut guard, until)?;
+        let wheel = self.wheel_of(&mut guard, deadline)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity));
-        self.notice_gone(until);
+        self.notice_gone(deadline);
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
@@ -366,9 +368,9 @@ impl Shard {
         }
     }
 
-    /// Makes the keeper put the next turn off, if the turn may have been meant for an entry that is gone and was due at `until`.
-    fn notice_gone(&self, until: Moment) {
-        if self.clock.may_be_paused() && until <= self.next_visit() {
+    /// Makes the keeper put the next turn off, if the turn may have been meant for an entry that is gone and was due at `deadline`.
+    fn notice_gone(&self, deadline: Moment) {
+        if self.clock.may_be_paused() && deadline <= self.next_visit() {
             self.alarm.keeper.notify_one();
         }
     }
@@ -388,14 +390,14 @@ impl Shard {
 
     /// Cancels the entry of a spare.
     pub(crate) fn cancel_spare(&self, spare: SpareEntry) {
-        if self.cancel(spare.key, spare.until).is_none() {
-            self.count_spare(spare.until);
+        if self.cancel(spare.key, spare.deadline).is_none() {
+            self.count_spare(spare.deadline);
         }
     }
 
     /// Counts the timer of a spare that is not there any more as cancelled, unless the engine has done that as it ended.
-    fn count_spare(&self, until: Moment) {
-        if self.has_expired(until) {
+    fn count_spare(&self, deadline: Moment) {
+        if self.has_expired(deadline) {
             self.add(Tally {
                 registered: 0,
                 cancelled: 1,

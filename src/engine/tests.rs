@@ -102,8 +102,9 @@ fn nothing_else_teaches_them() {
 fn the_long_timers_of_a_task_reuse_one_entry_once_it_has_cancelled_one() {
     let task = multi(1).block_on(async {
         let keeps_spare = || {
-            let until = with(|thread| thread.kept_until()).unwrap();
-            until.is_some_and(|until| until < Moment::now().after(Nanos::of(Duration::from_secs(60))))
+            let deadline = with(|thread| thread.spare_deadline()).unwrap();
+            deadline
+                .is_some_and(|deadline| deadline < Moment::now().after(Nanos::of(Duration::from_secs(60))))
         };
         // With the first timer of a process begins what tells the wakers of tasks from others.
         tokio::spawn(use_timer()).await.unwrap();
@@ -127,12 +128,12 @@ fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
         tokio::spawn(use_timer()).await.unwrap();
         tokio::spawn(async {
             use_timer().await;
-            let before = with(|thread| thread.kept_until()).unwrap();
+            let before = with(|thread| thread.spare_deadline()).unwrap();
             let [_, refusable] = Shard::unbound(Shared::global());
             let mut timer = Timer::from_first_poll(Some(refusable), Duration::from_secs(9));
             let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
             assert_eq!(polled, Poll::Pending);
-            (before, with(|thread| thread.kept_until()).unwrap())
+            (before, with(|thread| thread.spare_deadline()).unwrap())
         })
         .await
     });
@@ -148,10 +149,10 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
         tokio::spawn(async {
             use_timer_of(Duration::from_secs(3600)).await;
             use_timer_of(Duration::from_secs(3600)).await;
-            let kept = with(|thread| thread.kept_until()).unwrap();
+            let kept = with(|thread| thread.spare_deadline()).unwrap();
             let mut timer = Timer::from_first_poll(None, Duration::from_secs(3600));
             let first = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
-            let is_left = with(|thread| thread.kept_until()).unwrap().is_some();
+            let is_left = with(|thread| thread.spare_deadline()).unwrap().is_some();
             // As when the driver comes in a minute.
             let here = Handle::current().id();
             let engines = engines::of_wheel(WheelId::GLOBAL);
@@ -194,7 +195,7 @@ fn a_task_that_gives_up_many_long_timers_keeps_one_of_their_entries() {
             let mut kept = Vec::new();
             for timer in timers {
                 drop(timer);
-                kept.push(with(|thread| thread.kept_until()).unwrap());
+                kept.push(with(|thread| thread.spare_deadline()).unwrap());
                 std::thread::sleep(Duration::from_millis(2));
             }
             kept
@@ -219,15 +220,15 @@ fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled(
                 assert_eq!(polled, Poll::Pending);
                 assert!(timer.reset(soon).is_none());
             }
-            let until = with(|thread| thread.kept_until()).unwrap();
-            (until, soon.after(Nanos::of(Duration::from_secs(1))))
+            let deadline = with(|thread| thread.spare_deadline()).unwrap();
+            (deadline, soon.after(Nanos::of(Duration::from_secs(1))))
         })
         .await
     });
-    let (until, soon) = task.unwrap();
+    let (deadline, soon) = task.unwrap();
     assert!(
-        until.is_some_and(|until| until < soon),
-        "{until:?} is not {soon:?}"
+        deadline.is_some_and(|deadline| deadline < soon),
+        "{deadline:?} is not {soon:?}"
     );
 }
 
@@ -239,7 +240,7 @@ fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
         let mut kept = false;
         for _ in 0..3 {
             use_timer_of(Duration::from_secs(3600)).await;
-            kept |= with(|thread| thread.kept_until()).unwrap().is_some();
+            kept |= with(|thread| thread.spare_deadline()).unwrap().is_some();
         }
         kept
     };

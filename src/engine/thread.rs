@@ -141,10 +141,10 @@ impl Thread {
         self.worker.get()
     }
 
-    /// Returns until when this thread keeps a spare.
+    /// Returns the deadline of the spare that this thread keeps.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn kept_until(&self) -> Option<Moment> {
-        self.spare.borrow().as_ref().map(|spare| spare.entry.until)
+    pub(super) fn spare_deadline(&self) -> Option<Moment> {
+        self.spare.borrow().as_ref().map(|spare| spare.entry.deadline)
     }
 
     /// Returns the runtime that the caller is in, if any. `index` returns the index of the worker if this thread is one, and `task` is being polled.
@@ -214,7 +214,7 @@ impl Thread {
         let last = self.shard_place(kind);
         if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
             self.note_if_unclaimed(&spare);
-            self.set_kept_until(Moment::ZERO);
+            self.set_spare_deadline(Moment::ZERO);
             if serves(&spare.shard) {
                 if let Some(former) = shard.replace(spare.shard) {
                     // It stood for the kind, and can be kept here.
@@ -308,7 +308,7 @@ impl Thread {
         if self.counted_shard.get() != Arc::as_ptr(&spare.shard) {
             self.count_spares_of(&spare.shard);
         }
-        self.set_kept_until(spare.entry.until);
+        self.set_spare_deadline(spare.entry.deadline);
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.note_if_unclaimed(&former);
             self.return_shard(former.cancel());
@@ -324,15 +324,15 @@ impl Thread {
     }
 
     #[inline]
-    fn set_kept_until(&self, until: Moment) {
+    fn set_spare_deadline(&self, deadline: Moment) {
         if let Some(counts) = self.counts.get() {
-            counts.set_kept_until(until);
+            counts.set_spare_deadline(deadline);
         }
     }
 
     /// Keeps no spares of a task for a while, if this one has expired unclaimed.
     fn note_if_unclaimed(&self, spare: &Spare) {
-        if spare.entry.until <= spare.shard.horizon() && !spare.shard.has_ended() {
+        if spare.entry.deadline <= spare.shard.horizon() && !spare.shard.has_ended() {
             self.wary.set((spare.task, WARY));
         }
     }

@@ -29,8 +29,9 @@ pub(crate) struct Timer {
     shard: AnyShard,
     /// The deadline. While the timer is [`State::FromFirstPoll`], its first poll counts as [`Moment::ZERO`].
     deadline: Moment,
-    /// When the entry is due. The timer has an entry while it is [`State::Waiting`] and `until` is after the horizon of its shard.
-    until: Moment,
+    /// The deadline of the entry: that of the timer, rounded up, or an earlier one. The timer has an entry while it is [`State::Waiting`] and this
+    /// is after the horizon of its shard.
+    entry_deadline: Moment,
     /// The task that the waker in the entry wakes. Unknown where each poll has to take the lock.
     task: WakerId,
     key: Option<Key>,
@@ -79,7 +80,7 @@ impl Timer {
         Timer {
             shard,
             deadline,
-            until: Moment::ZERO,
+            entry_deadline: Moment::ZERO,
             task: WakerId::UNKNOWN,
             key: None,
             state,
@@ -145,7 +146,9 @@ impl Timer {
             State::Reset => self.has_passed(),
             State::Waiting if self.has_expired() => true,
             // The entry was due before the deadline.
-            State::Waiting => self.until <= self.horizon() && !self.has_lost_engine() && self.has_passed(),
+            State::Waiting => {
+                self.entry_deadline <= self.horizon() && !self.has_lost_engine() && self.has_passed()
+            }
             State::Elapsed => true,
         }
     }
@@ -153,7 +156,7 @@ impl Timer {
     /// Returns whether the entry of a timer that is [`State::Waiting`] has expired, and the deadline that it has now has passed with it. A timer whose engine
     /// has ended goes by another clock, unless a shutdown has ended it here.
     fn has_expired(&self) -> bool {
-        let (last, horizon) = (self.until.max(self.deadline), self.horizon());
+        let (last, horizon) = (self.entry_deadline.max(self.deadline), self.horizon());
         if horizon == Moment::NEVER {
             let had_expired = |shard: &Arc<Shard>| shard.has_expired(last);
             self.is_refused() && self.shard.as_ref().is_some_and(had_expired)
@@ -176,7 +179,7 @@ impl Timer {
 
     /// Returns by how much the deadline of a timer that has elapsed was rounded up.
     pub(crate) fn rounding(&self) -> Nanos {
-        self.until.since(self.deadline)
+        self.entry_deadline.since(self.deadline)
     }
 
     /// Returns whether the timer waits in an engine that has ended.
@@ -203,7 +206,7 @@ impl Timer {
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
         let shard = self.shard.as_ref();
-        shard.is_some_and(|shard| self.until > shard.horizon()) && self.task.is(waker)
+        shard.is_some_and(|shard| self.entry_deadline > shard.horizon()) && self.task.is(waker)
     }
 
     /// Polls a timer that does not wait, or wakes another task.
@@ -233,7 +236,7 @@ impl Timer {
             self.cancel();
             return Poll::Ready(Err(Refusal::Shutdown));
         }
-        if self.until > self.horizon() {
+        if self.entry_deadline > self.horizon() {
             // The task that calls Tokio's `advance` is polled before the keeper, and its timers should not need a second poll for that.
             if self.may_be_paused() && self.has_passed() {
                 drop(self.end_entry(Shard::expire));
@@ -259,9 +262,9 @@ impl Timer {
             return false;
         };
         let mut task = WakerId::if_known(waker);
-        if !shard.wakes(key, self.until, waker) {
+        if !shard.wakes(key, self.entry_deadline, waker) {
             let (waker, other) = self.identified(waker);
-            if !shard.replace(key, self.until, waker) {
+            if !shard.replace(key, self.entry_deadline, waker) {
                 return false;
             }
             // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
@@ -313,21 +316,21 @@ impl Timer {
     #[inline]
     fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Option<Moment>) -> bool {
         let fits = |spare: &Spare| {
-            let (until, horizon) = (spare.entry.until, spare.shard.horizon());
+            let (entry_deadline, horizon) = (spare.entry.deadline, spare.shard.horizon());
             // The horizon is when the last turn came, and stands in for a clock reading.
             let now = now.unwrap_or(horizon);
             // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
             spare.task.is(waker)
-                && (until > horizon || planted("unchecked_take_over"))
-                && spare.shard.clock.is_due_by(until, deadline)
-                && until.0.wrapping_sub(now.0)
+                && (entry_deadline > horizon || planted("unchecked_take_over"))
+                && spare.shard.clock.is_due_by(entry_deadline, deadline)
+                && entry_deadline.0.wrapping_sub(now.0)
                     >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
                 && thread.spare_serves(spare, &self.shard)
         };
         let Some(spare) = thread.take_spare_if(fits) else {
             return false;
         };
-        (self.deadline, self.until, self.task) = (deadline, spare.entry.until, spare.task);
+        (self.deadline, self.entry_deadline, self.task) = (deadline, spare.entry.deadline, spare.task);
         (self.key, self.state) = (Some(spare.entry.key), State::Waiting);
         self.on_cancel = OnCancel::Keep;
         thread.count_take_over();
@@ -380,9 +383,9 @@ impl Timer {
         }
         let (left, now) = time_left(shard, deadline, now);
         let due = clock.due(deadline, clock.resolution(wait.unwrap_or(left)));
-        let until = clock.start_of(due);
+        let entry_deadline = clock.start_of(due);
         // Asked where it takes no clock reading, and where the entry moves Tokio's timer, because that cannot be set to a moment that has passed.
-        let may_have_passed = clock.may_be_paused() || now.is_some() || until < shard.next_visit();
+        let may_have_passed = clock.may_be_paused() || now.is_some() || entry_deadline < shard.next_visit();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
             if let Some(spare) = spare {
                 shard.cancel_spare(spare);
@@ -390,9 +393,9 @@ impl Timer {
             shard.notice_unused();
             return self.elapse();
         }
-        match shard.start(clone, (due, until), spare, self.admission) {
+        match shard.start(clone, (due, entry_deadline), spare, self.admission) {
             Started::Waits(key) => {
-                (self.key, self.until) = (Some(key), until);
+                (self.key, self.entry_deadline) = (Some(key), entry_deadline);
                 (self.task, self.state) = (task, State::Waiting);
                 self.on_cancel = if is_restart || !task.is_task() || !shard.may_have_spares() {
                     OnCancel::Remove
@@ -423,8 +426,8 @@ impl Timer {
         let spare = thread::with(|thread| thread.bind(&mut self.shard, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard));
         self.deadline = deadline;
-        // What it had was in another shard. Its key is void here, and with an unknown task no poll takes `until` for that of an entry in this shard.
-        // `until` stays, because an interval asks by how much its last tick was rounded up.
+        // What it had was in another shard. Its key is void here, and with an unknown task no poll takes its deadline for that of one in this shard.
+        // The deadline stays, because an interval asks by how much its last tick was rounded up.
         (self.key, self.task) = (None, WakerId::UNKNOWN);
         if self.state != State::Ahead {
             self.state = State::NotStarted;
@@ -464,7 +467,7 @@ impl Timer {
         }
         // An entry that is due before the deadline stays, and the timer is started again when it expires. One that is due after it is brought forward.
         // With the same deadline as before, it is late only by its slack.
-        if deadline < self.until && deadline != former {
+        if deadline < self.entry_deadline && deadline != former {
             self.bring_forward(deadline)
         } else {
             None
@@ -486,7 +489,7 @@ impl Timer {
         };
         let clock = &shard.clock;
         let now = (!clock.may_be_paused()).then(|| clock.now());
-        if shard.has_ended() || self.until <= shard.horizon() {
+        if shard.has_ended() || self.entry_deadline <= shard.horizon() {
             // The task is woken in any case.
             return None;
         }
@@ -495,13 +498,13 @@ impl Timer {
         }
         let (left, _) = time_left(shard, deadline, now);
         let due = clock.due(deadline, clock.resolution(left));
-        let until = clock.start_of(due);
-        if until >= self.until {
+        let sooner = clock.start_of(due);
+        if sooner >= self.entry_deadline {
             return None;
         }
-        let (is_there, ended) = shard.bring_forward(key, self.until, due);
+        let (is_there, ended) = shard.bring_forward(key, self.entry_deadline, due);
         if is_there {
-            self.until = until;
+            self.entry_deadline = sooner;
         }
         ended
     }
@@ -513,7 +516,7 @@ impl Timer {
             return false;
         }
         self.deadline = deadline;
-        if self.until > self.horizon() || self.has_expired() {
+        if self.entry_deadline > self.horizon() || self.has_expired() {
             return self.poll_further(waker) == Poll::Pending;
         }
         self.start_with_slack(waker, deadline, None, Some(wait)) == Poll::Pending
@@ -531,8 +534,8 @@ impl Timer {
         self.state = State::NotStarted;
         let key = self.key.take()?;
         let shard = self.shard.as_ref()?;
-        let waker = end(shard, key, self.until);
-        self.until = Moment::ZERO;
+        let waker = end(shard, key, self.entry_deadline);
+        self.entry_deadline = Moment::ZERO;
         waker
     }
 
@@ -558,10 +561,10 @@ impl Timer {
 
     /// Takes out what becomes a spare.
     fn take_spare(&mut self) -> Option<Spare> {
-        let (key, until) = (self.key.take()?, self.until);
+        let (key, deadline) = (self.key.take()?, self.entry_deadline);
         Some(Spare {
             shard: self.shard.take()?,
-            entry: SpareEntry { key, until },
+            entry: SpareEntry { key, deadline },
             task: self.task,
         })
     }
@@ -578,14 +581,14 @@ impl Timer {
         }
         let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
         let due = shard.clock.due(soon, 1);
-        let until = shard.clock.start_of(due);
+        let sooner = shard.clock.start_of(due);
         // It is due sooner if most of its time has passed, or if it was reset.
-        if until >= self.until {
+        if sooner >= self.entry_deadline {
             return;
         }
-        let (is_there, ended) = shard.bring_forward(key, self.until, due);
+        let (is_there, ended) = shard.bring_forward(key, self.entry_deadline, due);
         if is_there {
-            self.until = until;
+            self.entry_deadline = sooner;
         }
         ended.into_iter().for_each(Waker::wake);
     }
@@ -616,7 +619,7 @@ fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Op
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        if self.key.is_some() && self.until > self.horizon() {
+        if self.key.is_some() && self.entry_deadline > self.horizon() {
             self.cancel_or_keep();
         }
         if let Some(shard) = self.shard.take() {

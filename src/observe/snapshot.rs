@@ -130,7 +130,7 @@ impl Wheel {
             for pair in parts.shards.chunks(2) {
                 let add = |shard: &Arc<Shard>| {
                     let here = spares.iter().filter(|(of, _)| Arc::ptr_eq(of, shard));
-                    let due = here.map(|(_, until)| shard.clock.tick_at(*until));
+                    let due = here.map(|(_, deadline)| shard.clock.tick_at(*deadline));
                     snapshot.add(shard, due.collect())
                 };
                 let pending = existing(pair).map(add).sum();

@@ -47,12 +47,12 @@ impl QueueTimer {
         }
         // The sleep leaves the wheel first, because one that is moved to a later deadline still wakes at the old one.
         self.unset();
-        let mut until = deadline;
+        let mut due = deadline;
         if may_be_paused {
-            until = self.whole_milliseconds(deadline);
-            self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(until))));
+            due = self.whole_milliseconds(deadline);
+            self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(due))));
         }
-        self.sleep.reset(until);
+        self.sleep.reset(due);
         self.deadline = Some(deadline);
         Ok(())
     }

@@ -163,19 +163,19 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
         }),
         ("a wheel dropped before its runtime", || {
             let runtime = io_runtime();
-            let wheel = pinned_to(&runtime);
+            let wheel = wheel_on(&runtime);
             runtime.block_on(wheel.sleep(ms(1)));
             drop(wheel);
         }),
         ("a wheel dropped after its runtime", || {
             let runtime = io_runtime();
-            let wheel = pinned_to(&runtime);
+            let wheel = wheel_on(&runtime);
             runtime.block_on(wheel.sleep(ms(1)));
             drop(runtime);
         }),
         ("a wheel with a timer left pending", || {
             let runtime = io_runtime();
-            let wheel = pinned_to(&runtime);
+            let wheel = wheel_on(&runtime);
             runtime.block_on(async {
                 wheel.sleep(ms(1)).await;
                 tokio::spawn(wheel.sleep(DAY));

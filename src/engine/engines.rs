@@ -1,7 +1,7 @@
 //! `Engine`: one runtime's part of a wheel, bound to that runtime for life. Which engines there are, how each begins, makes its turns, and ends.
 //!
 //! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others are still polled, and destructors start
-//! timers, which have to work as Tokio's do. So the drop of the keeper's task does not end the engine. It only marks it as closing, and sees that
+//! timers, which have to work as Tokio's do. So the drop of the engine's task does not end the engine. It only marks it as closing, and sees that
 //! Tokio's timer is set. Once the tasks are gone, Tokio fires all of its timers, also those whose moment has not come, and that ends the engine:
 //! it leaves the table and wakes all that is pending. To end by mistake would do no harm, because the next poll begins another engine, which is
 //! closing from the start. After that, a poll panics in Tokio's words.
@@ -59,7 +59,7 @@ const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 pub(crate) struct Engine {
     runtime: Id,
     shared: Arc<Shared>,
-    alarm: Arc<Alarm>,
+    pub(crate) alarm: Arc<Alarm>,
     /// For each number of a thread or worker two, of which the second is for timers that the wheel may refuse. Each is made for its first timer.
     pub(crate) shards: Box<[OnceLock<Arc<Shard>>]>,
 }
@@ -78,7 +78,7 @@ pub(crate) fn of_wheel(wheel: WheelId) -> Vec<Arc<Engine>> {
 /// Panics as Tokio's timers do if the runtime has none, or they have ended.
 #[track_caller]
 pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> {
-    if let Some(engine) = of_pinned_runtime(shared) {
+    if let Some(engine) = engine_in_builder_runtime(shared) {
         return engine;
     }
     let here = here.unwrap_or_else(|| current(shared).id());
@@ -86,10 +86,10 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     engine.unwrap_or_else(|| panic_as_ended())
 }
 
-/// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
-pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
-    of_pinned_runtime(shared)?;
-    shared.pinned_handle()
+/// Returns a handle of the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
+pub(crate) fn builder_handle(shared: &Arc<Shared>) -> Option<Handle> {
+    engine_in_builder_runtime(shared)?;
+    shared.builder_handle()
 }
 
 /// Returns the current runtime.
@@ -162,16 +162,16 @@ fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
 
 /// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
 #[track_caller]
-fn of_pinned_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
-    let runtime = shared.pinned()?;
+fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
+    let runtime = shared.builder_runtime()?;
     if let Some(engine) = find(shared, runtime) {
         return Some(engine);
     }
-    let handle = shared.pinned_handle()?;
+    let handle = shared.builder_handle()?;
     let _entered = handle.enter();
     let engine = begin(shared, &handle);
     if engine.is_none() {
-        shared.unpin(runtime);
+        shared.forget_builder_runtime(runtime);
     }
     engine
 }
@@ -189,11 +189,11 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
-    let keeper = Keeper {
+    let task = EngineTask {
         engine: engine.clone(),
         has_alternative_timer,
     };
-    runtime.spawn(keeper.run());
+    runtime.spawn(task.run());
     let mut engines = engines();
     match engines.entry((shared.wheel, runtime.id())) {
         Entry::Occupied(other) => {
@@ -261,18 +261,11 @@ impl Engine {
                 SetOutcome::Ended => self.end(),
                 SetOutcome::Waits if at > now => {}
                 // There may be no entries left, or none but those of spares.
-                SetOutcome::Waits => self.notice_unused(),
+                SetOutcome::Waits => self.alarm.notice_unused(&self.shared),
             }
             return next == Next::More;
         }
         false
-    }
-
-    /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
-    pub(crate) fn notice_unused(&self) {
-        if self.shared.has_no_handle() {
-            self.alarm.keeper.notify_one();
-        }
     }
 
     /// Gives the tasks that have just been woken, or have dropped a timer, the time to start the next one.
@@ -299,7 +292,7 @@ impl Engine {
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) {
         let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse);
         refusable.for_each(|shard| shard.end(wakers));
-        self.notice_unused();
+        self.alarm.notice_unused(&self.shared);
     }
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
@@ -317,9 +310,9 @@ impl Engine {
         existing(&self.shards).for_each(|shard| shard.end(&mut wakers));
         drop(engines);
         if self.alarm.is_closing() {
-            self.shared.unpin(self.runtime);
+            self.shared.forget_builder_runtime(self.runtime);
         }
-        self.alarm.keeper.notify_one();
+        self.alarm.engine_task.notify_one();
         wake_all(&mut wakers, &self.shared);
         if removed.is_some() {
             events::engine_changed(self.shared.name(), "ended");
@@ -404,23 +397,23 @@ impl Wake for Engine {
         if is_setting() {
             return;
         }
-        if self.alarm.keeper_turns() {
-            self.alarm.keeper.notify_one();
+        if self.alarm.is_turned_by_task() {
+            self.alarm.engine_task.notify_one();
         } else {
-            // If there is more to do, `Alarm::give_back` has told the keeper.
+            // If there is more to do, `Alarm::give_back` has told the engine's task.
             let _ = self.run_driver();
         }
     }
 }
 
 /// Owned by a task of the engine's runtime, which lives as long as the engine or the runtime.
-struct Keeper {
+struct EngineTask {
     engine: Arc<Engine>,
     /// Whether Tokio's timers end before the runtime's tasks.
     has_alternative_timer: bool,
 }
 
-impl Keeper {
+impl EngineTask {
     async fn run(self) {
         poll_fn(|cx| {
             WakerId::learn_task(cx.waker());
@@ -429,7 +422,7 @@ impl Keeper {
         .await;
         let engine = &self.engine;
         loop {
-            engine.alarm.keeper.notified().await;
+            engine.alarm.engine_task.notified().await;
             if engine.alarm.has_ended() {
                 return;
             }
@@ -443,7 +436,7 @@ impl Keeper {
                 // A paused clock would move to the next turn, though nothing is due.
                 existing(&engine.shards).for_each(|shard| shard.put_off());
             }
-            // Wakers that poll timers within a turn must not use up the keeper's budget.
+            // Wakers that poll timers within a turn must not use up the budget of this task.
             let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.run_driver()))).await;
             if has_more {
                 yield_now().await;
@@ -452,7 +445,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for EngineTask {
     fn drop(&mut self) {
         if self.has_alternative_timer {
             return self.engine.end();

@@ -12,7 +12,7 @@
 //! it elapses           driver    Tokio's timer fires: a turn visits the shards that are due
 //!                      shard     publishes the horizon, takes the wakers out of the timing wheel
 //!                      timer     polled again, finds the horizon past its deadline: one load; before it, starts again for the rest
-//! the runtime ends     engines   its tasks are dropped, the keeper's among them: the engine is closing, and goes on until Tokio's timers end
+//! the runtime ends     engines   its tasks are dropped, the engine's among them: the engine is closing, and goes on until Tokio's timers end
 //!                      engines   Tokio fires all of its timers: every waker is woken, and its timer is bound elsewhere
 //! ```
 //!

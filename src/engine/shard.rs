@@ -45,7 +45,7 @@ pub(crate) struct Shard {
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) kind: Kind,
     /// Whether a runtime was given to the builder.
-    is_pinned: bool,
+    has_builder_runtime: bool,
     /// The engine's runtime. `None` for a shard of no engine, which stands for its kind in a timer that is not bound yet.
     pub(crate) runtime: Option<Id>,
     /// The number of timers for which memory was asked.
@@ -144,7 +144,7 @@ impl Shard {
             visit_after_next: AtomicU64::new(Moment::NEVER.0),
             kind,
             capacity: shared.settings.capacity.div_ceil(shards),
-            is_pinned: shared.pinned().is_some(),
+            has_builder_runtime: shared.builder_runtime().is_some(),
             clock: alarm.clock,
             shared,
             alarm,
@@ -156,9 +156,9 @@ impl Shard {
 
     /// Returns the runtime that was given to the builder, unless it has ended.
     #[inline]
-    pub(crate) fn pinned(&self) -> Option<Id> {
-        if self.is_pinned {
-            self.shared.pinned()
+    pub(crate) fn builder_runtime(&self) -> Option<Id> {
+        if self.has_builder_runtime {
+            self.shared.builder_runtime()
         } else {
             None
         }
@@ -166,7 +166,7 @@ impl Shard {
 
     /// Returns whether this shard would keep the descriptors of a runtime: that which was given to the builder, until an engine sees it end.
     pub(crate) fn keeps_runtime(&self) -> bool {
-        self.is_pinned && self.runtime.is_none()
+        self.has_builder_runtime && self.runtime.is_none()
     }
 
     /// Returns whether this is the shard for timers of a kind of thread or worker `number` in a runtime's engine, and has not ended.
@@ -178,9 +178,9 @@ impl Shard {
     }
 
     /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for a limit and, of a task whose runtime is not
-    /// that of a pinned wheel, the memory and the descriptors.
+    /// the one given to the builder, the memory and the descriptors.
     pub(crate) fn may_have_spares(&self) -> bool {
-        !self.kind.may_refuse && !self.is_pinned
+        !self.kind.may_refuse && !self.has_builder_runtime
     }
 
     #[inline]
@@ -357,21 +357,14 @@ impl Shard {
         drop(guard);
         drop(arena);
         self.release(1);
-        self.notice_unused();
+        self.alarm.notice_unused(&self.shared);
         Some(waker)
     }
 
-    /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
-    pub(crate) fn notice_unused(&self) {
-        if self.shared.has_no_handle() {
-            self.alarm.keeper.notify_one();
-        }
-    }
-
-    /// Makes the keeper put the next turn off, if the turn may have been meant for an entry that is gone and was due at `deadline`.
+    /// Makes the engine's task put the next turn off, if the turn may have been meant for an entry that is gone and was due at `deadline`.
     fn notice_gone(&self, deadline: Moment) {
         if self.clock.may_be_paused() && deadline <= self.next_visit() {
-            self.alarm.keeper.notify_one();
+            self.alarm.engine_task.notify_one();
         }
     }
 

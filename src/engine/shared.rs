@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) limit: Limit,
     pub(crate) labels: Labels,
     pub(crate) stats: Stats,
-    pinned: Option<Pinned>,
+    builder_runtime: Option<BuilderRuntime>,
     /// What engines that have ended have counted.
     ended: Mutex<Tally>,
     /// Whether every handle of the wheel has been dropped, so that an engine without timers ends.
@@ -84,8 +84,8 @@ pub(crate) struct Shared {
 }
 
 /// The runtime given to the builder, on which all timers of the wheel wait until it ends.
-struct Pinned {
-    runtime: Id,
+struct BuilderRuntime {
+    id: Id,
     /// Whether a test controls its clock, which then has to be read there.
     may_be_paused: bool,
     has_ended: AtomicBool,
@@ -108,15 +108,15 @@ impl Shared {
         GLOBAL.set(Arc::new(shared)).is_ok()
     }
 
-    pub(crate) fn new(wheel: WheelId, settings: Settings, pinned: Option<Handle>) -> Shared {
+    pub(crate) fn new(wheel: WheelId, settings: Settings, builder_handle: Option<Handle>) -> Shared {
         Shared {
             wheel,
             limit: Limit::new(settings.max_pending),
             settings,
             labels: Labels::default(),
             stats: Stats::default(),
-            pinned: pinned.map(|handle| Pinned {
-                runtime: handle.id(),
+            builder_runtime: builder_handle.map(|handle| BuilderRuntime {
+                id: handle.id(),
                 may_be_paused: may_be_paused_in(&handle),
                 has_ended: AtomicBool::new(false),
                 handle: Mutex::new(Some(handle)),
@@ -128,17 +128,17 @@ impl Shared {
 
     /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not ended.
     #[inline]
-    pub(crate) fn pinned(&self) -> Option<Id> {
-        let pinned = self.pinned.as_ref()?;
-        (!pinned.has_ended.load(Ordering::Relaxed)).then_some(pinned.runtime)
+    pub(crate) fn builder_runtime(&self) -> Option<Id> {
+        let given = self.builder_runtime.as_ref()?;
+        (!given.has_ended.load(Ordering::Relaxed)).then_some(given.id)
     }
 
     /// Reads the clock from which a timer of this wheel would count here.
     pub(crate) fn now(&self) -> Moment {
-        match &self.pinned {
-            Some(pinned) if !pinned.has_ended.load(Ordering::Relaxed) => {
-                if pinned.may_be_paused {
-                    self.pinned_now()
+        match &self.builder_runtime {
+            Some(given) if !given.has_ended.load(Ordering::Relaxed) => {
+                if given.may_be_paused {
+                    self.builder_runtime_now()
                 } else {
                     Moment::machine_now()
                 }
@@ -149,23 +149,23 @@ impl Shared {
 
     /// Reads the clock of the runtime that was given to the builder.
     #[cold]
-    fn pinned_now(&self) -> Moment {
+    fn builder_runtime_now(&self) -> Moment {
         let here = Handle::try_current().err();
         let may_enter = here.is_none_or(|error| error.is_missing_context());
-        let handle = self.pinned_handle().filter(|_| may_enter);
+        let handle = self.builder_handle().filter(|_| may_enter);
         let _entered = handle.as_ref().map(Handle::enter);
         Moment::now()
     }
 
-    pub(crate) fn pinned_handle(&self) -> Option<Handle> {
-        lock(&self.pinned.as_ref()?.handle).clone()
+    pub(crate) fn builder_handle(&self) -> Option<Handle> {
+        lock(&self.builder_runtime.as_ref()?.handle).clone()
     }
 
     /// From now on, the wheel goes by the runtime that polls a timer.
-    pub(crate) fn unpin(&self, runtime: Id) {
-        if let Some(pinned) = self.pinned.as_ref().filter(|pinned| pinned.runtime == runtime) {
-            pinned.has_ended.store(true, Ordering::Relaxed);
-            drop(lock(&pinned.handle).take());
+    pub(crate) fn forget_builder_runtime(&self, runtime: Id) {
+        if let Some(given) = self.builder_runtime.as_ref().filter(|given| given.id == runtime) {
+            given.has_ended.store(true, Ordering::Relaxed);
+            drop(lock(&given.handle).take());
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! - *Own anything but a task's memory.* So it is kept only if the timer was bound to its engine by one of Tokio's tasks, if no other task has polled it
 //!   since, and if the entry was due in about a minute at most. Other executors' wakers may own their futures, and a task of another runtime keeps that
-//!   runtime's descriptors open, which is why a wheel that is pinned to a runtime has no spares. One case cannot be told apart: a task that
+//!   runtime's descriptors open, which is why a wheel that was given a runtime has no spares. One case cannot be told apart: a task that
 //!   starts timers within the `enter` of another runtime.
 //! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own spare for ever. Once a spare has expired
 //!   unclaimed, the next [`WARY`] timers of its task are not kept.
@@ -180,20 +180,14 @@ impl Thread {
         });
     }
 
-    /// Returns the runtime in which a timer of a wheel that may be `pinned` waits, and the number by which its shard is chosen. A worker that had to ask
-    /// for its runtime then learns it.
+    /// Learns that this thread is worker `index` of the runtime `here`, unless it knows. That serves only Tokio's tasks, and nothing can be learnt of
+    /// worker 0.
     #[inline]
-    fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
-        let index = worker_index();
-        let here = self.find_runtime(|| index, task);
-        // What a thread can learn serves only Tokio's tasks, and says nothing of worker 0.
+    fn learn_if_unknown(&self, here: Option<Id>, index: Option<usize>, task: WakerId) {
         let may_learn = index.is_some_and(|index| index > 0) && task.is_task();
         if may_learn && self.worker.get() != here.zip(index) {
             self.learn_worker();
         }
-        let runtime = pinned.or(here)?;
-        let index = index.filter(|_| here == Some(runtime));
-        Some((runtime, index.unwrap_or_else(number::get)))
     }
 
     /// Binds a timer to this thread's shard in the runtime that the caller is in. `shard` stands for its kind, and then is that shard. A spare there is
@@ -205,12 +199,15 @@ impl Thread {
     #[inline]
     #[track_caller]
     pub(crate) fn bind(&self, shard: &mut AnyShard, task: WakerId) -> Option<SpareEntry> {
-        let pinned = shard.as_ref().and_then(|shard| shard.pinned());
         let kind = kind_of(shard);
-        let whereabouts = self.whereabouts(pinned, task);
-        let serves = |shard: &Arc<Shard>| {
-            whereabouts.is_some_and(|(runtime, number)| shard.serves(kind, runtime, number))
-        };
+        let index = worker_index();
+        let here = self.find_runtime(|| index, task);
+        self.learn_if_unknown(here, index, task);
+        let builder_runtime = shard.as_ref().and_then(|shard| shard.builder_runtime());
+        let runtime = builder_runtime.or(here);
+        let index = index.filter(|_| here == runtime);
+        let number = index.unwrap_or_else(number::get);
+        let serves = |shard: &Arc<Shard>| runtime.is_some_and(|runtime| shard.serves(kind, runtime, number));
         let last = self.shard_place(kind);
         if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
             self.note_if_unclaimed(&spare);
@@ -226,11 +223,8 @@ impl Thread {
             drop(spare.cancel());
         }
         if !shard.as_ref().is_some_and(serves) {
-            *shard = Some(last.take().filter(serves).unwrap_or_else(|| {
-                let (runtime, number) =
-                    whereabouts.map_or((None, 0), |(runtime, number)| (Some(runtime), number));
-                engine_for(shared_of(shard), runtime).shard(number, kind)
-            }));
+            let new = || engine_for(shared_of(shard), runtime).shard(number, kind);
+            *shard = Some(last.take().filter(serves).unwrap_or_else(new));
         }
         last.set(last.take().or_else(|| shard.clone()));
         None
@@ -243,18 +237,23 @@ impl Thread {
     }
 
     /// Returns whether a spare's shard serves a timer that is polled here and for whose kind `shard` stands: it is of that kind and of the caller's runtime.
-    /// A wheel that is pinned has no spares.
+    /// A wheel whose builder was given a runtime has no spares.
     #[inline]
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
         spare.shard.kind == kind_of(shard)
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
-    /// Notes that a task cancels a long timer here. Returns whether it has use for the entry: if it cancelled the last long timer too, and has no spare. One
-    /// that cancels many timers at once has a spare from the second on.
-    pub(crate) fn note_long(&self, task: WakerId) -> bool {
+    /// Returns whether a task that cancels a long timer here has use for the entry: if it cancelled the last long timer too, and has no spare. One that
+    /// cancels many timers at once has a spare from the second on.
+    pub(crate) fn has_use_for_long(&self, task: WakerId) -> bool {
         let has_spare = |spare: &Spare| spare.task == task;
-        self.last_long.replace(task) == task && !self.spare.borrow().as_ref().is_some_and(has_spare)
+        self.last_long.get() == task && !self.spare.borrow().as_ref().is_some_and(has_spare)
+    }
+
+    /// Notes that a task cancels a long timer here.
+    pub(crate) fn note_long(&self, task: WakerId) {
+        self.last_long.set(task);
     }
 
     /// Counts a spare that has been taken over.

@@ -171,7 +171,7 @@ impl Timer {
             Some(shard) if self.state == State::Waiting && !shard.has_ended() => {
                 shard.alarm.has_passed(self.deadline, None)
             }
-            Some(shard) if shard.pinned().is_some() => self.wheel_now() >= self.deadline,
+            Some(shard) if shard.builder_runtime().is_some() => self.wheel_now() >= self.deadline,
             _ if clock::may_be_paused() => tokio_timer::has_passed(self.deadline),
             _ => self.wheel_now() >= self.deadline,
         }
@@ -237,7 +237,7 @@ impl Timer {
             return Poll::Ready(Err(Refusal::Shutdown));
         }
         if self.entry_deadline > self.horizon() {
-            // The task that calls Tokio's `advance` is polled before the keeper, and its timers should not need a second poll for that.
+            // The task that calls Tokio's `advance` is polled before the engine's, and its timers should not need a second poll for that.
             if self.may_be_paused() && self.has_passed() {
                 drop(self.end_entry(Shard::expire));
                 return self.elapse();
@@ -390,7 +390,7 @@ impl Timer {
             if let Some(spare) = spare {
                 shard.cancel_spare(spare);
             }
-            shard.notice_unused();
+            shard.alarm.notice_unused(&shard.shared);
             return self.elapse();
         }
         match shard.start(clone, (due, entry_deadline), spare, self.admission) {
@@ -408,11 +408,11 @@ impl Timer {
                 Poll::Pending
             }
             Started::HasPassed => {
-                shard.notice_unused();
+                shard.alarm.notice_unused(&shard.shared);
                 self.elapse()
             }
             Started::Refused(refusal) => {
-                shard.notice_unused();
+                shard.alarm.notice_unused(&shard.shared);
                 self.state = State::NotStarted;
                 Poll::Ready(Err(refusal))
             }
@@ -550,7 +550,12 @@ impl Timer {
     /// Cancels the entry of a timer that is dropped, or keeps it as this thread's spare.
     fn cancel_or_keep(&mut self) {
         if self.on_cancel == OnCancel::BringForward {
-            self.bring_spare_forward();
+            if thread::with(|thread| thread.has_use_for_long(self.task)) == Some(true) {
+                self.bring_spare_forward();
+            } else {
+                self.on_cancel = OnCancel::Remove;
+            }
+            thread::with(|thread| thread.note_long(self.task));
         }
         if self.on_cancel == OnCancel::Remove {
             self.cancel();
@@ -569,16 +574,12 @@ impl Timer {
         })
     }
 
-    /// Brings the entry of a long timer forward, so that it may become a spare, if this thread's last long timer was of the same task.
+    /// Brings the entry of a long timer forward, so that it may become a spare.
     #[cold]
     fn bring_spare_forward(&mut self) {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return;
         };
-        if thread::with(|thread| thread.note_long(self.task)) != Some(true) {
-            self.on_cancel = OnCancel::Remove;
-            return;
-        }
         let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
         let due = shard.clock.due(soon, 1);
         let sooner = shard.clock.start_of(due);

@@ -90,7 +90,7 @@ impl Drop for Handles {
     fn drop(&mut self) {
         self.shared.forget_handles();
         for engine in engines::of_wheel(self.shared.wheel) {
-            engine.notice_unused();
+            engine.alarm.notice_unused(&self.shared);
         }
         WHEELS.fetch_sub(1, Ordering::Relaxed);
     }
@@ -323,7 +323,7 @@ impl Wheel {
     /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        engines::pinned_runtime(self.shared()).unwrap_or_else(Handle::current)
+        engines::builder_handle(self.shared()).unwrap_or_else(Handle::current)
     }
 
     /// Returns the roster for the tasks that this thread schedules.

@@ -372,16 +372,16 @@ async fn a_second_call_returns_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_every_task_of_the_wheel_but_the_keeper() {
+async fn it_ends_every_task_of_the_wheel_but_that_of_the_engine() {
     let wheel = Wheel::new();
     let alive = || Handle::current().metrics().num_alive_tasks();
     drop(wheel.schedule(SECOND, async {}));
     drop(wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {}));
     settle().await;
-    assert_eq!(alive(), 2, "the keeper and the series");
+    assert_eq!(alive(), 2, "the engine's and the series'");
     drop(wheel.shutdown());
     settle().await;
-    assert_eq!(alive(), 1, "the keeper, for timers that go on");
+    assert_eq!(alive(), 1, "the engine's, for timers that go on");
     drop(wheel);
     settle().await;
     assert_eq!(alive(), 0);

@@ -306,7 +306,7 @@ fn a_hundred_runtimes_side_by_side_do_not_meet() {
 fn a_runtime_dropped_before_it_ever_ran_leaves_no_future_hanging() {
     // A runtime drops its tasks in an order that depends on their ids, which one more task in each round moves on.
     for _ in 0..8 {
-        // The keeper's task has not run, and never will.
+        // The engine's task has not run, and never will.
         let runtime = real_runtime();
         runtime.spawn(pending::<()>());
         let _entered = runtime.enter();

@@ -21,9 +21,9 @@ use tickwheel::{Sleep, Wheel};
 use tokio::{runtime::Handle, time::Instant};
 
 use support::{
-    DAY, SECOND, alive_tasks, ms, paused_runtime, pinned_to,
+    DAY, SECOND, alive_tasks, ms, paused_runtime,
     ready_tasks::{ReadyTasks, work_for},
-    real_runtime, register, register_for, settle, threaded_runtime, waiting, waker_of, within,
+    real_runtime, register, register_for, settle, threaded_runtime, waiting, waker_of, wheel_on, within,
 };
 
 /// Raised by a timer that has come; who blocks a worker looks at it.
@@ -85,7 +85,7 @@ fn polls_while_sleeps_wait(
 ) -> Vec<usize> {
     const SLEEPS: usize = 20;
 
-    let wheel = pinned_to(&runtime);
+    let wheel = wheel_on(&runtime);
     runtime.block_on(async { wheel.sleep(ms(1)).await });
     let _tasks = match from_outside {
         true => {
@@ -248,7 +248,7 @@ fn tasks_that_the_driver_has_woken_do_not_keep_it_waiting() {
     const WOKEN: usize = 2_000;
 
     let runtime = real_runtime();
-    let wheel = pinned_to(&runtime);
+    let wheel = wheel_on(&runtime);
     let waited = (0..3).map(|_| {
         let ran = Arc::new(AtomicUsize::new(0));
         let sleeper = {

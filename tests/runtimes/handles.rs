@@ -1,4 +1,4 @@
-//! `Builder::handle`: a wheel that is pinned to one runtime.
+//! `Builder::handle`: a wheel that was given a runtime.
 
 use std::{
     future::Future,
@@ -20,7 +20,7 @@ use crate::{
         SECOND, assert_no_engine_is_left, assert_not_early, current, end, found, is_ready, ms, multi,
         poll_for_nobody, wait_until,
     },
-    support::{counting_waker, pinned_to, register, register_for, within},
+    support::{counting_waker, register, register_for, wheel_on, within},
 };
 
 /// Once its runtime has ended, it goes by the runtime that polls.
@@ -29,7 +29,7 @@ fn it_goes_by_the_runtime_that_polls_when_its_own_has_ended() {
     for is_used in [false, true] {
         for in_background in [false, true] {
             let timers = multi(1);
-            let wheel = pinned_to(&timers);
+            let wheel = wheel_on(&timers);
             let mut waits = wheel.sleep(ms(100));
             let mut far = wheel.sleep(SECOND * 60);
             let deadline = waits.deadline();
@@ -63,7 +63,7 @@ fn it_goes_by_the_runtime_that_polls_when_its_own_has_ended() {
 fn a_task_runs_where_it_is_scheduled_when_its_own_runtime_has_ended() {
     for is_used in [false, true] {
         let timers = multi(1);
-        let wheel = pinned_to(&timers);
+        let wheel = wheel_on(&timers);
         if is_used {
             timers.block_on(async { wheel.sleep(ms(1)).await });
         }
@@ -80,7 +80,7 @@ fn its_runtime_ends_while_it_is_used() {
     within(SECOND * 120, || {
         for round in 0..60 {
             let timers = if round % 2 == 0 { multi(1) } else { multi(2) };
-            let wheel = pinned_to(&timers);
+            let wheel = wheel_on(&timers);
             let stop = Arc::new(AtomicBool::new(false));
             let users: Vec<_> = (0..3)
                 .map(|number| {
@@ -146,12 +146,12 @@ fn a_sleep_that_has_completed_waits_in_another_shard() {
     wait_until("woken again", || woken.load(Relaxed) == 2);
 }
 
-/// A waker that is dropped with the pinned runtime, under all of its timers.
+/// A waker that is dropped with the runtime given to the builder, under all of its timers.
 #[test]
 fn whoever_waits_is_woken_when_its_runtime_ends() {
     for _ in 0..30 {
         let timers = multi(1);
-        let wheel = pinned_to(&timers);
+        let wheel = wheel_on(&timers);
         let (waker, woken) = counting_waker();
         let mut sleeps: Vec<_> = (0..10).map(|_| wheel.sleep(SECOND * 60)).collect();
         sleeps.iter_mut().for_each(|sleep| register_for(&waker, sleep));

@@ -181,10 +181,10 @@ fn runtimes_that_end_do_not_abort_a_process_that_aborts_on_panics() {
     abort_on_panic();
     for round in 0..100 {
         let timers = multi(1);
-        let pinned = Wheel::builder().handle(timers.handle().clone()).build().unwrap();
+        let with_handle = Wheel::builder().handle(timers.handle().clone()).build().unwrap();
         let runtime = if round % 2 == 0 { multi(2) } else { current() };
         let [own, global] = shared_wheels();
-        let wheels = [own, global, pinned.clone()];
+        let wheels = [own, global, with_handle.clone()];
         let mut sleeps = Vec::new();
         runtime.block_on(async {
             for wheel in &wheels {
@@ -208,7 +208,7 @@ fn runtimes_that_end_do_not_abort_a_process_that_aborts_on_panics() {
                     } else {
                         is_ready(&mut sleep).await;
                     }
-                    found("another", pinned.sleep(ms(1) / 2)).await;
+                    found("another", with_handle.sleep(ms(1) / 2)).await;
                 }
             });
         });
@@ -266,8 +266,8 @@ fn a_process_that_is_stopped_again_and_again_loses_no_timer() {
 
 /// The handle that was given to the builder is dropped when its runtime has ended, not when the wheel is used next.
 #[test]
-fn a_pinned_wheel_keeps_no_descriptor_of_its_runtime() {
-    if !in_own_process(a_pinned_wheel_keeps_no_descriptor_of_its_runtime, "") {
+fn a_wheel_with_a_handle_keeps_no_descriptor_of_its_runtime() {
+    if !in_own_process(a_wheel_with_a_handle_keeps_no_descriptor_of_its_runtime, "") {
         return;
     }
     let before = descriptors_before();
@@ -285,9 +285,9 @@ fn a_pinned_wheel_keeps_no_descriptor_of_its_runtime() {
 }
 
 #[test]
-fn a_pinned_wheel_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited() {
+fn a_wheel_with_a_handle_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited() {
     if !in_own_process(
-        a_pinned_wheel_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited,
+        a_wheel_with_a_handle_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited,
         "",
     ) {
         return;
@@ -303,8 +303,11 @@ fn a_pinned_wheel_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_tim
 
 /// A spare would keep the memory of a task of another runtime, and so that runtime's descriptors.
 #[test]
-fn a_pinned_wheel_keeps_no_descriptor_of_a_runtime_that_polls() {
-    if !in_own_process(a_pinned_wheel_keeps_no_descriptor_of_a_runtime_that_polls, "") {
+fn a_wheel_with_a_handle_keeps_no_descriptor_of_a_runtime_that_polls() {
+    if !in_own_process(
+        a_wheel_with_a_handle_keeps_no_descriptor_of_a_runtime_that_polls,
+        "",
+    ) {
         return;
     }
     let timers = multi(1);

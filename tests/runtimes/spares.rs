@@ -316,7 +316,7 @@ fn a_spare_keeps_no_engine_of_a_wheel_without_a_handle() {
             }
         });
         runtime.block_on(task).unwrap();
-        wait_until("without a keeper", || runtime.metrics().num_alive_tasks() == 0);
+        wait_until("without an engine", || runtime.metrics().num_alive_tasks() == 0);
     }
 }
 

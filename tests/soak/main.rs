@@ -125,7 +125,7 @@ fn start_load(stages: &[Arc<Stage>], stop: &Arc<AtomicBool>, round: u64) -> Load
             }
         });
     }
-    // Runtimes that come and go. Their refusals would not all be heard of, and a series that they start on the pinned wheel would outlive them.
+    // Runtimes that come and go. Their refusals would not all be heard of, and a series that they start on the wheel with a handle would outlive them.
     let (pinned, others) = stages.split_last().expect("there are several");
     let unlimited = others.iter().filter(|stage| stage.wheel.max_pending().is_none());
     let mut threads: Vec<_> = unlimited

@@ -76,7 +76,7 @@ pub(crate) fn threaded_runtime(workers: usize) -> Runtime {
 }
 
 /// A wheel whose timers wait on `runtime`, wherever they are polled.
-pub(crate) fn pinned_to(runtime: &Runtime) -> Wheel {
+pub(crate) fn wheel_on(runtime: &Runtime) -> Wheel {
     Wheel::builder().handle(runtime.handle().clone()).build().unwrap()
 }
 

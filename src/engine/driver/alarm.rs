@@ -4,7 +4,7 @@
 //! sleeps. A task would run later. The worker that wakes it puts it into its LIFO slot, from which no other worker steals, so the engine would stand
 //! still if that worker then blocked. On a current-thread runtime, the task would wait behind all tasks that are ready.
 //!
-//! On a clock that a test has paused or moved, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
+//! On a clock that a test has paused or moved, the engine's task makes the turn, because that clock stands still between events: other tasks that are
 //! due at the same instant, such as one that sends the value which a timeout waits for, go first.
 //!
 //! The alarm's seat owns the idle driver:
@@ -32,6 +32,7 @@ use tokio::{runtime::Handle, sync::Notify};
 use super::tokio_timer::{self, TokioTimer};
 use crate::engine::{
     clock::{Clock, Moment, Nanos},
+    shared::Shared,
     sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
 
@@ -41,10 +42,10 @@ const PAUSE: Nanos = Nanos::MILLISECOND;
 pub(crate) struct Alarm {
     pub(crate) clock: Clock,
     seat: Mutex<Option<Seat>>,
-    /// Whether the runtime has dropped the keeper. Stored before the seat is locked by [`Alarm::close`], and read under that lock.
+    /// Whether the runtime has dropped the engine's task. Stored before the seat is locked by [`Alarm::close`], and read under that lock.
     is_closing: AtomicBool,
-    /// Tells the keeper that a turn is due on a test's clock, that the driver has more to do, or that the engine may not be needed any more.
-    pub(crate) keeper: Notify,
+    /// Tells the engine's task that a turn is due on a test's clock, that the driver has more to do, or that the engine may not be needed any more.
+    pub(crate) engine_task: Notify,
     /// The runtime, until the engine ends.
     runtime: Mutex<Option<Handle>>,
 }
@@ -85,7 +86,7 @@ pub(crate) enum Next {
 /// What came of setting Tokio's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetOutcome {
-    /// The driver waits. If this thread cannot set the timer, the keeper does: the thread's locals have been destroyed, or it is a worker of another
+    /// The driver waits. If this thread cannot set the timer, the engine's task does: the thread's locals have been destroyed, or it is a worker of another
     /// runtime and this one has the alternative timer.
     Waits,
     /// The moment has come, so the driver is to be taken again.
@@ -101,7 +102,7 @@ impl Alarm {
             clock,
             seat: Mutex::new(None),
             is_closing: AtomicBool::new(false),
-            keeper: Notify::new(),
+            engine_task: Notify::new(),
             runtime: Mutex::new(None),
         }
     }
@@ -163,15 +164,22 @@ impl Alarm {
         Some(act())
     }
 
-    /// Returns whether the keeper makes the turns: on a clock that a test has paused or moved.
-    pub(crate) fn keeper_turns(&self) -> bool {
+    /// Returns whether the engine's task makes the turns: on a clock that a test has paused or moved.
+    pub(crate) fn is_turned_by_task(&self) -> bool {
         let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
         self.clock.may_be_paused() && is_moved() && !self.is_closing()
     }
 
-    /// Returns whether the runtime has dropped the keeper.
+    /// Returns whether the runtime has dropped the engine's task.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Has the engine's task look whether the engine is still needed, if the wheel has no handle any more.
+    pub(crate) fn notice_unused(&self, shared: &Shared) {
+        if shared.has_no_handle() {
+            self.engine_task.notify_one();
+        }
     }
 
     /// Takes the driver, and when it was to run.
@@ -198,7 +206,7 @@ impl Alarm {
             Next::At(next, after) => (next, after),
             Next::More if planted("pause") => (Moment::NEVER, Moment::NEVER),
             Next::More => {
-                self.keeper.notify_one();
+                self.engine_task.notify_one();
                 (self.now().after(PAUSE), Moment::NEVER)
             }
         };
@@ -240,9 +248,9 @@ impl Alarm {
                 // Whoever takes the driver finds that the engine is closing, and ends it.
                 SetOutcome::Ended => return Some(seat.waker.clone()),
                 SetOutcome::HasPassed if planted("set_once") => return None,
-                SetOutcome::HasPassed if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
+                SetOutcome::HasPassed if !self.is_turned_by_task() => seat.at = self.now().after(PAUSE),
                 SetOutcome::HasPassed => {
-                    self.keeper.notify_one();
+                    self.engine_task.notify_one();
                     return None;
                 }
             }
@@ -282,7 +290,7 @@ impl Alarm {
             Ok(true) if !planted("swallowed") => SetOutcome::HasPassed,
             Ok(_) => SetOutcome::Waits,
             Err(_) => {
-                self.keeper.notify_one();
+                self.engine_task.notify_one();
                 SetOutcome::Waits
             }
         }

@@ -1,7 +1,7 @@
 //! Tokio's alternative timer (`Builder::enable_alt_timer`), as far as it differs.
 //!
 //! Its timers end before the runtime's tasks (`shutdown_local_timers` in `runtime/scheduler/util/time_alt.rs` of Tokio 1.54), and what is set
-//! afterwards is lost without a word. So an engine there ends as soon as its keeper's task is dropped.
+//! afterwards is lost without a word. So an engine there ends as soon as its task is dropped.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

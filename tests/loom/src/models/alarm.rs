@@ -40,7 +40,7 @@ fn an_alarm_that_is_set_to_a_millisecond_that_has_come_is_set_again() {
     });
 }
 
-/// A turn is cut short, and the keeper, which would go on with it, is behind many other tasks.
+/// A turn is cut short, and the engine's task, which would go on with it, is behind many other tasks.
 #[test]
 fn a_driver_that_pauses_comes_again_whatever_is_registered() {
     model(3, || {

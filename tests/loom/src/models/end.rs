@@ -143,35 +143,35 @@ fn a_timer_whose_runtime_shuts_down_goes_on_where_it_is_polled() {
 
 /// All timers of the wheel wait on one runtime, until that ends.
 #[test]
-fn a_timer_of_a_pinned_wheel_goes_on_where_it_is_polled_once_that_runtime_ends() {
+fn a_timer_of_a_wheel_with_a_handle_goes_on_where_it_is_polled_once_that_runtime_ends() {
     model(4, || {
-        let pinned = Handle::new(1);
-        let world = World::with(Handle::new(2), Some(pinned.clone()));
+        let given = Handle::new(1);
+        let world = World::with(Handle::new(2), Some(given.clone()));
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let runtime = world.runtime.clone();
         let time = spawn(&world.runtime, move || runtime.timers().run());
-        pinned.shut_down();
+        given.shut_down();
         sleeper.join().unwrap();
         time.join().unwrap();
         world.shut_down();
     });
 }
 
-/// The wheel has no handle any more, so the keeper ends the engine unless it has timers.
+/// The wheel has no handle any more, so the engine's task ends it unless it has timers.
 #[test]
 fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
     model(3, || {
         let world = World::new();
         let engine = world.engine();
         world.shared.forget_handles();
-        engine.notice_unused();
+        engine.alarm.notice_unused(&world.shared);
         drop(engine);
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let runtime = world.runtime.clone();
-        let keeper = spawn(&world.runtime, move || runtime.poll_tasks(&Task::new().1));
+        let task = spawn(&world.runtime, move || runtime.poll_tasks(&Task::new().1));
         world.runtime.timers().run();
         sleeper.join().unwrap();
-        keeper.join().unwrap();
+        task.join().unwrap();
         world.shut_down();
     });
 }

@@ -215,10 +215,10 @@ impl World {
         World::with(Handle::new(1), None)
     }
 
-    pub(super) fn with(runtime: Handle, pinned: Option<Handle>) -> World {
+    pub(super) fn with(runtime: Handle, builder_handle: Option<Handle>) -> World {
         World {
             runtime,
-            shared: Arc::new(Shared::new(WheelId::next(), settings(), pinned)),
+            shared: Arc::new(Shared::new(WheelId::next(), settings(), builder_handle)),
             sleepers: Arc::default(),
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct Shard {
     pub(crate) kind: Kind,
     /// Whether a runtime was given to the builder.
     has_builder_runtime: bool,
-    /// The engine's runtime. `None` for a shard of no engine, which stands for its kind in a timer that is not bound yet.
+    /// The engine's runtime. `None` for a shard of no engine, which only unbound timers have.
     pub(crate) runtime: Option<Id>,
     /// The number of timers for which memory was asked.
     capacity: usize,
@@ -64,20 +64,20 @@ pub(crate) struct Kind {
     pub(crate) may_refuse: bool,
 }
 
-/// The shard to which a timer is bound. Until it is, any shard of its kind stands for that, and `None` for the global wheel's timers that it may not refuse.
-pub(crate) type AnyShard = Option<Arc<Shard>>;
+/// The shard of a timer. While the timer is *unbound*, this is any shard of its kind, or `None` for the global wheel's timers that it may not refuse.
+pub(crate) type TimerShard = Option<Arc<Shard>>;
 
 /// Returns what the engines of a timer's wheel share.
-pub(crate) fn shared_of(shard: &AnyShard) -> &Arc<Shared> {
+pub(crate) fn shared_of(shard: &TimerShard) -> &Arc<Shared> {
     match shard {
         Some(shard) => &shard.shared,
         None => Shared::global(),
     }
 }
 
-/// Returns the kind that a shard stands for.
+/// Returns the kind of a timer, which does not change when the timer is bound.
 #[inline]
-pub(crate) fn kind_of(shard: &AnyShard) -> Kind {
+pub(crate) fn kind_of(shard: &TimerShard) -> Kind {
     let global = Kind {
         wheel: WheelId::GLOBAL,
         may_refuse: false,
@@ -111,7 +111,7 @@ pub(crate) struct SpareEntry {
 }
 
 impl Shard {
-    /// Creates two shards of no engine, which stand for the kinds of timers of a wheel: those that it may not refuse, and those that it may.
+    /// Creates two shards of no engine, for the unbound timers of a wheel: those that it may not refuse, and those that it may.
     pub(crate) fn unbound(shared: &Arc<Shared>) -> [Arc<Shard>; 2] {
         let settings = &shared.settings;
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());

@@ -30,7 +30,7 @@ use super::{
     counts::SpareCounts,
     engines::engine_for,
     number,
-    shard::{AnyShard, Kind, Shard, SpareEntry, kind_of, shared_of},
+    shard::{Kind, Shard, SpareEntry, TimerShard, kind_of, shared_of},
     sync::{Arc, thread_local},
     waker_id::WakerId,
 };
@@ -120,7 +120,7 @@ pub(super) fn worker_index() -> Option<usize> {
 /// Panics as [`Thread::bind`] does.
 #[cold]
 #[track_caller]
-pub(crate) fn bind_without_locals(shard: &mut AnyShard) -> Option<SpareEntry> {
+pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> {
     *shard = Some(engine_for(shared_of(shard), None).shard(0, kind_of(shard)));
     None
 }
@@ -198,7 +198,7 @@ impl Thread {
     /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then as it was.
     #[inline]
     #[track_caller]
-    pub(crate) fn bind(&self, shard: &mut AnyShard, task: WakerId) -> Option<SpareEntry> {
+    pub(crate) fn bind(&self, shard: &mut TimerShard, task: WakerId) -> Option<SpareEntry> {
         let kind = kind_of(shard);
         let index = worker_index();
         let here = self.find_runtime(|| index, task);
@@ -239,7 +239,7 @@ impl Thread {
     /// Returns whether a spare's shard serves a timer that is polled here and for whose kind `shard` stands: it is of that kind and of the caller's runtime.
     /// A wheel whose builder was given a runtime has no spares.
     #[inline]
-    pub(crate) fn spare_serves(&self, spare: &Spare, shard: &AnyShard) -> bool {
+    pub(crate) fn spare_serves(&self, spare: &Spare, shard: &TimerShard) -> bool {
         spare.shard.kind == kind_of(shard)
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }

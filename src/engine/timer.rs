@@ -9,7 +9,7 @@ use std::{
 use super::{
     clock::{self, Clock, Moment, Nanos},
     driver::tokio_timer,
-    shard::{AnyShard, Shard, SpareEntry, Started, kind_of, shared_of},
+    shard::{Shard, SpareEntry, Started, TimerShard, kind_of, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Spare, Thread},
@@ -26,7 +26,7 @@ const LEAST_PART: u64 = 8;
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    shard: AnyShard,
+    shard: TimerShard,
     /// The deadline. While the timer is [`State::FromFirstPoll`], its first poll counts as [`Moment::ZERO`].
     deadline: Moment,
     /// The deadline of the entry: that of the timer, rounded up, or an earlier one. The timer has an entry while it is [`State::Waiting`] and this
@@ -76,7 +76,7 @@ enum OnCancel {
 pub(crate) type Polled = Poll<Result<(), Refusal>>;
 
 impl Timer {
-    fn new(shard: AnyShard, deadline: Moment, state: State) -> Timer {
+    fn new(shard: TimerShard, deadline: Moment, state: State) -> Timer {
         Timer {
             shard,
             deadline,
@@ -90,16 +90,16 @@ impl Timer {
     }
 
     /// Creates a timer that is due `delay` after its first poll.
-    pub(crate) fn from_first_poll(shard: AnyShard, delay: Duration) -> Timer {
+    pub(crate) fn from_first_poll(shard: TimerShard, delay: Duration) -> Timer {
         Timer::new(shard, Moment::ZERO.after(Nanos::of(delay)), State::FromFirstPoll)
     }
 
-    pub(crate) fn at(shard: AnyShard, deadline: Moment) -> Timer {
+    pub(crate) fn at(shard: TimerShard, deadline: Moment) -> Timer {
         Timer::new(shard, deadline, State::NotStarted)
     }
 
     /// Creates a timer that is due `duration` after `now`. If that is zero, it is due at the first poll.
-    pub(crate) fn after(shard: AnyShard, now: Moment, duration: Duration) -> Timer {
+    pub(crate) fn after(shard: TimerShard, now: Moment, duration: Duration) -> Timer {
         let state = if duration.is_zero() {
             State::Immediate
         } else {
@@ -440,23 +440,23 @@ impl Timer {
     #[must_use]
     #[inline]
     pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
-        self.move_to(deadline, State::Reset)
+        self.reset_as(deadline, State::Reset)
     }
 
     /// Moves the timer to a deadline that has not passed.
     #[must_use]
     pub(crate) fn reset_ahead(&mut self, deadline: Moment) -> Option<Waker> {
-        self.move_to(deadline, State::Ahead)
+        self.reset_as(deadline, State::Ahead)
     }
 
     /// Moves the timer to a deadline that has passed, so that it elapses at the next poll, as a zero duration does.
     #[must_use]
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) -> Option<Waker> {
-        self.move_to(deadline, State::Immediate)
+        self.reset_as(deadline, State::Immediate)
     }
 
     #[inline]
-    fn move_to(&mut self, deadline: Moment, state: State) -> Option<Waker> {
+    fn reset_as(&mut self, deadline: Moment, state: State) -> Option<Waker> {
         let former = mem::replace(&mut self.deadline, deadline);
         if self.state != State::Waiting {
             self.state = state;
@@ -550,12 +550,7 @@ impl Timer {
     /// Cancels the entry of a timer that is dropped, or keeps it as this thread's spare.
     fn cancel_or_keep(&mut self) {
         if self.on_cancel == OnCancel::BringForward {
-            if thread::with(|thread| thread.has_use_for_long(self.task)) == Some(true) {
-                self.bring_spare_forward();
-            } else {
-                self.on_cancel = OnCancel::Remove;
-            }
-            thread::with(|thread| thread.note_long(self.task));
+            self.bring_spare_forward();
         }
         if self.on_cancel == OnCancel::Remove {
             self.cancel();
@@ -574,12 +569,18 @@ impl Timer {
         })
     }
 
-    /// Brings the entry of a long timer forward, so that it may become a spare.
+    /// Brings the entry of a long timer forward, so that it may become a spare, unless the task has no use for one.
     #[cold]
     fn bring_spare_forward(&mut self) {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return;
         };
+        let has_use = thread::with(|thread| thread.has_use_for_long(self.task)) == Some(true);
+        thread::with(|thread| thread.note_long(self.task));
+        if !has_use {
+            self.on_cancel = OnCancel::Remove;
+            return;
+        }
         let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
         let due = shard.clock.due(soon, 1);
         let sooner = shard.clock.start_of(due);

@@ -57,7 +57,7 @@ pub use crate::timers::{interval::Interval, timeout::Timeout};
 
 use tokio::{runtime::Handle, task};
 
-use crate::{engine::shard::AnyShard, timers::idle::IdleTimer, wheel::Wheel};
+use crate::{engine::shard::TimerShard, timers::idle::IdleTimer, wheel::Wheel};
 
 /// Creates an interval that ticks every `period`, on the global wheel.
 ///
@@ -196,7 +196,7 @@ pub async fn advance(duration: Duration) {
 /// one, is not asked.
 #[track_caller]
 #[inline]
-fn global_shard() -> AnyShard {
+fn global_shard() -> TimerShard {
     if task::try_id().is_none() {
         drop(Handle::current());
     }

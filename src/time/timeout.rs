@@ -6,7 +6,7 @@ use tokio::task;
 
 use super::{Duration, Instant};
 use crate::{
-    engine::shard::AnyShard,
+    engine::shard::TimerShard,
     timers::{sleep::Sleep, timeout::Timeout},
 };
 
@@ -101,7 +101,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 /// that costs a count that all workers share.
 #[track_caller]
 #[inline]
-fn global_shard() -> AnyShard {
+fn global_shard() -> TimerShard {
     if task::try_id().is_none() {
         drop(tokio::time::sleep(Duration::ZERO));
     }

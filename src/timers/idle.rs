@@ -15,7 +15,7 @@ use std::{
 use crate::{
     engine::{
         clock::{Moment, Nanos},
-        shard::{AnyShard, shared_of},
+        shard::{TimerShard, shared_of},
         sync::{AtomicU64, Mutex, Ordering, lock, try_lock},
     },
     timers::sleep::Sleep,
@@ -54,7 +54,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let activity = Arc::new(Activity {
-            wheel: self.unbound(),
+            wheel: self.unbound_shard_anywhere(),
             touched: AtomicU64::new(self.shared().now().0),
         });
         IdleHandle { activity }.timer(duration)
@@ -105,7 +105,7 @@ pub struct IdleHandle {
 
 /// The last touch, which is shared by the timers that wait for the same silence and by their handles.
 struct Activity {
-    wheel: AnyShard,
+    wheel: TimerShard,
     /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
     touched: AtomicU64,
 }

@@ -241,7 +241,7 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let first = Sleep::until(self.wheel.any_refusable_shard(), self.first());
+        let first = Sleep::until(self.wheel.unbound_refusable_shard(), self.first());
         let mut interval = Interval::new(first, self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.runtime();

@@ -13,7 +13,7 @@ use tokio::{task::coop, time::Instant};
 use crate::{
     engine::{
         clock::{Moment, Nanos},
-        shard::AnyShard,
+        shard::TimerShard,
         shared::{Refusal, Shared},
         timer::{Polled, Timer},
     },
@@ -60,7 +60,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::after(self.any_shard(), self.shared().now(), duration)
+        Sleep::after(self.unbound_shard(), self.shared().now(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -92,7 +92,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::until(self.any_shard(), deadline)
+        Sleep::until(self.unbound_shard(), deadline)
     }
 
     /// Waits until `duration` has elapsed, or fails if the wheel refuses to wait.
@@ -128,7 +128,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_sleep(&self, duration: Duration) -> TrySleep {
-        let shard = self.any_refusable_shard();
+        let shard = self.unbound_refusable_shard();
         TrySleep(Sleep::after(shard, self.shared().now(), duration))
     }
 
@@ -162,7 +162,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_sleep_until(&self, deadline: Instant) -> TrySleep {
-        TrySleep(Sleep::until(self.any_refusable_shard(), deadline))
+        TrySleep(Sleep::until(self.unbound_refusable_shard(), deadline))
     }
 }
 
@@ -204,7 +204,7 @@ impl Sleep {
     /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at the first poll.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn after(shard: AnyShard, now: Moment, duration: Duration) -> Sleep {
+    pub(crate) fn after(shard: TimerShard, now: Moment, duration: Duration) -> Sleep {
         Sleep {
             timer: Timer::after(shard, now, duration),
             resource: Resource::new("Sleep", "Wheel::sleep", || duration),
@@ -214,7 +214,7 @@ impl Sleep {
     /// Creates a sleep that is due at `deadline`.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn until(shard: AnyShard, deadline: Instant) -> Sleep {
+    pub(crate) fn until(shard: TimerShard, deadline: Instant) -> Sleep {
         Sleep {
             timer: Timer::at(shard, Moment::of(deadline)),
             resource: Resource::new("Sleep", "Wheel::sleep_until", || from_now(deadline)),
@@ -225,7 +225,7 @@ impl Sleep {
     /// itself, because a large one is costly to move.
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn of_timeout(shard: AnyShard, duration: Duration, source: &'static str) -> Sleep {
+    pub(crate) fn of_timeout(shard: TimerShard, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
             timer: Timer::from_first_poll(shard, duration),
             resource: Resource::new("Timeout", source, || duration),
@@ -235,7 +235,7 @@ impl Sleep {
     /// Creates the timer of a timeout that has a deadline.
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn of_timeout_at(shard: AnyShard, deadline: Instant, source: &'static str) -> Sleep {
+    pub(crate) fn of_timeout_at(shard: TimerShard, deadline: Instant, source: &'static str) -> Sleep {
         Sleep {
             timer: Timer::at(shard, Moment::of(deadline)),
             resource: Resource::new("Timeout", source, || from_now(deadline)),
@@ -325,14 +325,14 @@ impl Sleep {
     pub fn reset_after(&mut self, duration: Duration) {
         let deadline = self.timer.now().after(Nanos::of(duration));
         if duration.is_zero() {
-            self.move_to(deadline, deadline);
+            self.reset_given_now(deadline, deadline);
         } else {
             self.reset(deadline.instant());
         }
     }
 
     /// Moves the sleep to a deadline. The next poll completes it if that has passed `now`.
-    pub(crate) fn move_to(&mut self, deadline: Moment, now: Moment) {
+    pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) {
         let woken = if deadline <= now {
             self.timer.reset_immediately(deadline)
         } else {
@@ -381,9 +381,6 @@ impl Sleep {
         let poll = || poll_on_budget(false, cx, |_| timer.poll_further(waker));
         resource.poll(poll).map(drop)
     }
-
-    /// Begins a poll of the future that the sleep limits. Only a `LabelledTimer`, which can be in the place of a sleep, counts it.
-    pub(crate) fn begin_poll(&mut self) {}
 
     /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
     #[inline]

@@ -58,7 +58,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(
-            Sleep::of_timeout(self.any_shard(), duration, "Wheel::timeout"),
+            Sleep::of_timeout(self.unbound_shard(), duration, "Wheel::timeout"),
             future,
         )
     }
@@ -97,7 +97,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout_at(self.any_shard(), deadline, "Wheel::timeout_at");
+        let sleep = Sleep::of_timeout_at(self.unbound_shard(), deadline, "Wheel::timeout_at");
         Timeout::new(sleep, future)
     }
 
@@ -136,7 +136,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout(self.any_refusable_shard(), duration, "Wheel::try_timeout");
+        let sleep = Sleep::of_timeout(self.unbound_refusable_shard(), duration, "Wheel::try_timeout");
         TryTimeout::new(sleep, future)
     }
 
@@ -173,15 +173,16 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout_at(self.any_refusable_shard(), deadline, "Wheel::try_timeout_at");
+        let sleep = Sleep::of_timeout_at(self.unbound_refusable_shard(), deadline, "Wheel::try_timeout_at");
         TryTimeout::new(sleep, future)
     }
 }
 
 /// Makes a future of a timeout, with the methods that Tokio's has and a constructor. It has a timer, `Sleep` or `LabelledTimer`, and fails with
-/// the error that `$Error::after` makes of the timer's end. `$made` is the expression that makes a timeout in its examples.
+/// the error that `$Error::after` makes of the timer's end. `$made` is the expression that makes a timeout in its examples. A timer that counts polls
+/// does so by `$begin_poll`, before its future is polled.
 macro_rules! wraps_a_future {
-    ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal) => {
+    ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal $(, $begin_poll:ident)?) => {
         pin_project_lite::pin_project! {
             $(#[$docs])*
             #[derive(Debug)]
@@ -201,7 +202,7 @@ macro_rules! wraps_a_future {
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();
                 let had_budget = coop::has_budget_remaining();
-                this.timer.begin_poll();
+                $(this.timer.$begin_poll();)?
                 if let Poll::Ready(output) = this.future.poll(cx) {
                     this.timer.complete();
                     return Poll::Ready(Ok(output));

@@ -20,7 +20,7 @@ use tokio::{runtime::Handle, time::Instant};
 use crate::{
     engine::{
         engines, events, number,
-        shard::{AnyShard, Kind, Shard},
+        shard::{Shard, TimerShard, kind_of},
         shared::{Settings, Shared, WheelId},
         thread,
     },
@@ -77,9 +77,10 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 /// What all handles of a wheel share, dropped with the last of them.
 struct Handles {
     shared: Arc<Shared>,
-    /// Shards of no engine, which stand for timers that are not bound yet: those that the wheel may not refuse, for which the global wheel needs none, and
-    /// those that it may.
-    unbound: [AnyShard; 2],
+    /// The shard of unbound timers that the wheel may not refuse.
+    unbound: TimerShard,
+    /// The shard of unbound timers that the wheel may refuse.
+    unbound_refusable: TimerShard,
     /// The scheduled tasks, by the thread that scheduled them.
     rosters: Box<[Arc<Roster>]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
@@ -106,9 +107,10 @@ impl Wheel {
             }
         }
         let rosters = (0..CORES.next_power_of_two()).map(|_| Arc::new(Roster::new()));
-        let [unbound, refusable] = Shard::unbound(&shared).map(Some);
+        let [unbound, unbound_refusable] = Shard::unbound(&shared).map(Some);
         Wheel(Arc::new(Handles {
-            unbound: [unbound.filter(|_| !is_global), refusable],
+            unbound: unbound.filter(|_| !is_global),
+            unbound_refusable,
             rosters: rosters.collect(),
             closing: Mutex::new(()),
             shared,
@@ -291,29 +293,21 @@ impl Wheel {
         &self.0.shared.settings
     }
 
-    /// Returns what stands for this wheel in a new timer that it may not refuse.
+    /// Returns the shard of an unbound timer that the wheel may not refuse.
     #[inline]
-    pub(crate) fn any_shard(&self) -> AnyShard {
-        self.last_shard(false)
+    pub(crate) fn unbound_shard(&self) -> TimerShard {
+        last_shard_like(&self.0.unbound)
     }
 
-    /// Returns what stands for this wheel in a new timer that it may refuse.
+    /// Returns the shard of an unbound timer that the wheel may refuse.
     #[inline]
-    pub(crate) fn any_refusable_shard(&self) -> AnyShard {
-        self.last_shard(true)
+    pub(crate) fn unbound_refusable_shard(&self) -> TimerShard {
+        last_shard_like(&self.0.unbound_refusable)
     }
 
-    /// Returns the shard that this thread used last, which is probably where a new timer will wait.
-    #[inline]
-    fn last_shard(&self, may_refuse: bool) -> AnyShard {
-        let wheel = self.0.shared.wheel;
-        let last = thread::with(|thread| thread.take_shard(Kind { wheel, may_refuse })).flatten();
-        last.or_else(|| self.0.unbound[usize::from(may_refuse)].clone())
-    }
-
-    /// Returns what stands for this wheel in a timer that it may not refuse, wherever that will wait.
-    pub(crate) fn unbound(&self) -> AnyShard {
-        self.0.unbound[0].clone()
+    /// Returns the shard of unbound timers that the wheel may not refuse, of which none is known to wait on this thread.
+    pub(crate) fn unbound_shard_anywhere(&self) -> TimerShard {
+        self.0.unbound.clone()
     }
 
     /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the caller's.
@@ -330,6 +324,13 @@ impl Wheel {
     pub(crate) fn roster(&self) -> &Arc<Roster> {
         &self.0.rosters[number::get() & (self.0.rosters.len() - 1)]
     }
+}
+
+/// Returns the shard that this thread used last for timers of the kind of an unbound one, because a new timer will probably wait there.
+#[inline]
+fn last_shard_like(unbound: &TimerShard) -> TimerShard {
+    let last = thread::with(|thread| thread.take_shard(kind_of(unbound))).flatten();
+    last.or_else(|| unbound.clone())
 }
 
 impl WeakWheel {

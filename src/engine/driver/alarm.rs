@@ -307,7 +307,7 @@ impl Alarm {
         // To give the timer a waker panics if the runtime's timers have ended since it asked. So it asks last, after it has waited for Tokio's lock, and gives
         // none to a timer that has one, unless its moment may have come.
         let set = || {
-            timer.move_to(at);
+            timer.reset(at);
             let probe = self.in_runtime(tokio_timer::probe);
             if probe.as_ref().is_some_and(|probe| probe.is_elapsed()) {
                 return None;

@@ -68,8 +68,8 @@ impl TokioTimer {
         self.at == at && at != Moment::NEVER
     }
 
-    /// Moves the timer to `at`, whether or not the timers of the runtime have ended.
-    pub(super) fn move_to(&mut self, at: Moment) {
+    /// Resets the timer to `at`, whether or not the timers of the runtime have ended.
+    pub(super) fn reset(&mut self, at: Moment) {
         if self.at != at {
             self.interval.reset_at(at.instant());
             self.at = at;
@@ -78,7 +78,7 @@ impl TokioTimer {
 
     /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker may be woken at once.
     pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
-        self.move_to(at);
+        self.reset(at);
         self.register(waker)
     }
 

@@ -56,18 +56,18 @@ impl<T> TimingWheel<T> {
                 // A jump over a whole round.
                 Some((_, level)) if self.is_top(level) && self.is_rounds_away(now) => self.sort_rounds(now),
                 // The only level: the bucket may have timers of later rounds, so each is looked at.
-                Some((begin, 0)) if self.is_top(0) => self.move_to(begin),
+                Some((begin, 0)) if self.is_top(0) => self.move_hand(begin),
                 Some((begin, level)) if self.is_whole(level, self.levels[level].number(begin)) => {
                     limit -= self.expire_bucket(level, begin, limit, expired, &mut done);
                 }
                 Some((begin, level)) => {
                     // A bucket must be empty when it begins.
-                    self.move_to(Tick(begin.0 - 1));
+                    self.move_hand(Tick(begin.0 - 1));
                     limit -= self.spread(level, limit, &mut done);
                 }
             }
         }
-        self.move_to(now);
+        self.move_hand(now);
         self.spread_ahead(limit, &mut done);
         done
     }
@@ -202,7 +202,7 @@ impl<T> TimingWheel<T> {
 
     /// Moves the hand to a tick. The caller ensures that no deadline is before it, and that no coarse bucket that is not empty
     /// begins before or at it.
-    pub(super) fn move_to(&mut self, now: Tick) {
+    pub(super) fn move_hand(&mut self, now: Tick) {
         if now == self.now {
             return;
         }
@@ -256,7 +256,7 @@ impl<T> TimingWheel<T> {
                 }
             }
         }
-        self.move_to(end);
+        self.move_hand(end);
         for (due, _, index) in due.into_sorted_vec() {
             self.unlink(index);
             self.link(index, due);

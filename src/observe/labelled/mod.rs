@@ -126,7 +126,7 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout(self.wheel.any_shard(), duration, "Labelled::timeout");
+        let sleep = Sleep::of_timeout(self.wheel.unbound_shard(), duration, "Labelled::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -163,7 +163,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout_at(self.wheel.any_shard(), deadline, "Labelled::timeout_at");
+        let sleep = Sleep::of_timeout_at(self.wheel.unbound_shard(), deadline, "Labelled::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 
@@ -206,7 +206,7 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let shard = self.wheel.any_refusable_shard();
+        let shard = self.wheel.unbound_refusable_shard();
         let sleep = Sleep::of_timeout(shard, duration, "Labelled::try_timeout");
         TryLabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
@@ -247,7 +247,7 @@ impl Labelled {
         deadline: Instant,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let shard = self.wheel.any_refusable_shard();
+        let shard = self.wheel.unbound_refusable_shard();
         let sleep = Sleep::of_timeout_at(shard, deadline, "Labelled::try_timeout_at");
         TryLabelledTimeout::new(self.timer(sleep, None), future)
     }
@@ -280,7 +280,7 @@ wraps_a_future! {
     /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    LabelledTimeout, LabelledTimer => Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout"
+    LabelledTimeout, LabelledTimer => Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout", begin_poll
 }
 
 wraps_a_future! {
@@ -298,5 +298,5 @@ wraps_a_future! {
     /// let timeout: TryLabelledTimeout<Ready<u8>> = labelled.try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    TryLabelledTimeout, LabelledTimer => TimeoutError, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout"
+    TryLabelledTimeout, LabelledTimer => TimeoutError, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout", begin_poll
 }

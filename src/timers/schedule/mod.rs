@@ -64,7 +64,7 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         let now = self.shared().now();
-        let timer = Timer::after(self.any_refusable_shard(), now, delay);
+        let timer = Timer::after(self.unbound_refusable_shard(), now, delay);
         Scheduled {
             task: Task::register(self, after(now.instant(), delay), timer, task),
             abort_on_drop: false,
@@ -106,7 +106,7 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let timer = Timer::at(self.any_refusable_shard(), Moment::of(deadline));
+        let timer = Timer::at(self.unbound_refusable_shard(), Moment::of(deadline));
         Scheduled {
             task: Task::register(self, deadline, timer, task),
             abort_on_drop: false,

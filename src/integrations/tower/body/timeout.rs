@@ -98,7 +98,7 @@ impl<B> TimeoutBody<B> {
         TimeoutBody {
             body: Some(body),
             timeout,
-            sleep: Sleep::of_timeout(wheel.any_shard(), timeout, "TimeoutBody"),
+            sleep: Sleep::of_timeout(wheel.unbound_shard(), timeout, "TimeoutBody"),
             is_set: true,
             name,
         }

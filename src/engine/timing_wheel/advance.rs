@@ -33,16 +33,18 @@ impl<T> TimingWheel<T> {
         let now = now.max(self.now);
         while !self.entries.is_empty() {
             let due = self.next_due();
-            let next = if due == NIL { self.next_bucket(now) } else { None };
-            if due == NIL && next.is_none() {
-                break;
-            }
-            if limit == 0 {
-                done.more = true;
-                return done;
-            }
-            match next {
-                None => {
+            let bucket = if due.is_none() {
+                self.next_bucket(now)
+            } else {
+                None
+            };
+            match (due, bucket) {
+                (None, None) => break,
+                _ if limit == 0 => {
+                    done.more = true;
+                    return done;
+                }
+                (Some(due), _) => {
                     limit -= 1;
                     let entry = &self.entries[due as usize];
                     if entry.due <= self.now {
@@ -54,13 +56,13 @@ impl<T> TimingWheel<T> {
                     }
                 }
                 // A jump over a whole round.
-                Some((_, level)) if self.is_top(level) && self.is_rounds_away(now) => self.sort_rounds(now),
+                (_, Some((_, top))) if self.is_top(top) && self.is_rounds_away(now) => self.sort_rounds(now),
                 // The only level: the bucket may have timers of later rounds, so each is looked at.
-                Some((begin, 0)) if self.is_top(0) => self.move_hand(begin),
-                Some((begin, level)) if self.is_whole(level, self.levels[level].number(begin)) => {
+                (_, Some((begin, 0))) if self.is_top(0) => self.move_hand(begin),
+                (_, Some((begin, level))) if self.is_whole(level, self.levels[level].number(begin)) => {
                     limit -= self.expire_bucket(level, begin, limit, expired, &mut done);
                 }
-                Some((begin, level)) => {
+                (_, Some((begin, level))) => {
                     // A bucket must be empty when it begins.
                     self.move_hand(Tick(begin.0 - 1));
                     limit -= self.spread(level, limit, &mut done);
@@ -114,7 +116,7 @@ impl<T> TimingWheel<T> {
     /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit is requested only
     /// from the middle of the bucket before it. By then a visit may have come for another reason.
     pub(crate) fn next_visit(&self) -> Option<Tick> {
-        if self.next_due() != NIL {
+        if self.next_due().is_some() {
             return Some(self.now);
         }
         // Usual after a timer that was alone, and otherwise found by a look at each level.
@@ -149,15 +151,12 @@ impl<T> TimingWheel<T> {
         level.next_used(tick.0).filter(|next| *next < end).map(Tick)
     }
 
-    /// Returns the next entry to be looked at because it is due, or [`NIL`] if there is none. With one level, it may be of a
-    /// later round.
+    /// Returns the next entry to be looked at because it is due. With one level, it may be of a later round.
     #[inline]
-    pub(super) fn next_due(&self) -> u32 {
-        if self.levels.len() == 1 && self.cursor != NIL {
-            self.cursor
-        } else {
-            self.overdue.head
-        }
+    pub(super) fn next_due(&self) -> Option<u32> {
+        let walks = self.levels.len() == 1 && self.cursor != NIL;
+        let next = if walks { self.cursor } else { self.overdue.head };
+        (next != NIL).then_some(next)
     }
 
     /// Returns the next bucket of all levels that begins by `by`, as the tick at which it begins and its level. Of two buckets

@@ -6,7 +6,7 @@ use proptest::{
 };
 
 use super::{
-    Advanced, Entry, Key, NIL, Tick, TimingWheel,
+    Advanced, Entry, Key, Tick, TimingWheel,
     level::Bitmap,
     model::{self, Op, When},
 };
@@ -366,7 +366,7 @@ fn tick_on<T>(wheel: &mut TimingWheel<T>, now: u64, expired: &mut Vec<T>) -> usi
         let advanced = wheel.advance(Tick(now), 256, expired);
         cascaded += advanced.cascaded;
         assert!(
-            advanced.cascaded == 0 || wheel.next_due() == NIL,
+            advanced.cascaded == 0 || wheel.next_due().is_none(),
             "due timers come first"
         );
         assert_eq!(advanced.expired, expired.len() - before);

@@ -10,7 +10,7 @@
 //! | [`current`], [`remaining`] | the deadline of the current scope, and the time until then |
 //! | [`carry`] | takes the caller's scope along into a spawned task |
 //! | [`shield`] | keeps the deadline from stopping a future, for clean-up that must complete |
-//! | [`timeout`] | a limit for one call, never longer than the remaining time, whose error tells which of the two limits elapsed |
+//! | [`timeout`] | a timeout for one call, never longer than the remaining time, whose error tells which of the two elapsed |
 //!
 //! # Where a scope reaches
 //!

@@ -16,7 +16,7 @@ use super::{
 use crate::timers::sleep::{Sleep, poll_on_budget};
 
 pin_project! {
-    /// A value that yields one output or several, one a poll, all of them inside one scope. Without a deadline it has no limit.
+    /// A value that yields one output or several, one a poll, all of them inside one scope. Without a deadline it never elapses.
     #[derive(Debug)]
     pub(crate) struct Scoped<T> {
         // `None` once it has yielded its last output, or the scope has elapsed.
@@ -57,7 +57,7 @@ impl<T> Scoped<T> {
         self.value.as_ref()
     }
 
-    /// Polls the value, until `limit`, with `poll`, which says whether its output was the last one.
+    /// Polls the value, until `own_deadline` or that of the scope around it, with `poll`, which says whether its output was the last one.
     ///
     /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the
     /// deadline only its last one does: otherwise a value that is always ready, such as a file that is sent to a slow client, would
@@ -69,11 +69,11 @@ impl<T> Scoped<T> {
     pub(crate) fn poll_with<R>(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        limit: Option<Instant>,
+        own_deadline: Option<Instant>,
         poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<(R, bool)>,
     ) -> Poll<Result<R, Instant>> {
         let mut this = self.project();
-        let deadline = sooner(limit, current());
+        let deadline = sooner(own_deadline, current());
         let had_budget = coop::has_budget_remaining();
         let polled = inside(deadline, this.shields, || {
             let value = this.value.as_mut().as_pin_mut().expect("polled after its end");
@@ -84,8 +84,8 @@ impl<T> Scoped<T> {
             }
             polled
         });
-        // A scope around the value does not limit a value that has no limit.
-        let Some(deadline) = deadline.filter(|_| limit.is_some()) else {
+        // The scope around a value that has no deadline of its own does not end it.
+        let Some(deadline) = deadline.filter(|_| own_deadline.is_some()) else {
             // That of a scope in which it was polled before.
             *this.timer = None;
             return polled.map(|(output, _)| Ok(output));

@@ -20,7 +20,7 @@ use super::scope::{Shields, inside};
 /// starts only if that code reaches it, while the scope still waits for another.
 ///
 /// Use a shield for work that must not stop halfway, such as a commit or the return of a connection to its pool, and give it a
-/// limit of its own: `shield(within(duration, clean_up))`.
+/// deadline of its own: `shield(within(duration, clean_up))`.
 ///
 /// # Cancellation
 ///

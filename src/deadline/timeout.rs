@@ -1,4 +1,4 @@
-//! `timeout`: a limit for one call, which is never longer than the remaining time of its scope.
+//! `timeout`: a timeout for one call, which is never longer than the remaining time of its scope.
 
 use std::{
     error, fmt,
@@ -96,7 +96,7 @@ impl<F: Future> Future for Limited<F> {
     }
 }
 
-/// The error of a [`timeout`], which tells which of its two limits has elapsed.
+/// The error of a [`timeout`], which tells whether the timeout or the deadline has elapsed.
 ///
 /// # Examples
 ///
@@ -109,7 +109,7 @@ impl<F: Future> Future for Limited<F> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitError {
-    /// The limit of the call itself elapsed, so there is time for another call.
+    /// The timeout of the call itself elapsed, so there is time for another call.
     Timeout,
     /// The deadline of the enclosing scope has passed.
     Deadline,

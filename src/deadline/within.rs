@@ -98,7 +98,7 @@ pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFutur
 /// Wraps `future` in the caller's scope, for a task that is to be spawned.
 ///
 /// The future has until the deadline that is [`current`] at the call, and keeps that deadline after the caller's scope has ended,
-/// so a task ends when its parent would. Outside a scope there is no limit. If the future is polled inside another scope, the
+/// so a task ends when its parent would. Outside a scope there is no deadline. If the future is polled inside another scope, the
 /// sooner of the two deadlines holds. In every other respect it is a scope like that of [`until`]. The caller's
 /// scope does not wait for a [`shield`](super::shield()) inside the carried future, unless it awaits that future itself.
 ///
@@ -310,10 +310,10 @@ impl<F: Future> Future for Within<F> {
             counted.begin_poll();
         }
         // One that was carried from outside all scopes has the deadline of the scope that it is polled in.
-        let limit = this.scoped.deadline.or_else(current);
+        let deadline = this.scoped.deadline.or_else(current);
         let last = |output| (output, true);
         let scoped = this.scoped.as_mut();
-        let polled = scoped.poll_with(cx, limit, |future, cx| future.poll(cx).map(last));
+        let polled = scoped.poll_with(cx, deadline, |future, cx| future.poll(cx).map(last));
         if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(this.scoped.deadline, current()))
         {
             counted.end_poll(&polled, || Moment::of(deadline).since(Moment::now()));
@@ -335,7 +335,7 @@ impl<F: Future> Future for Within<F> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let carried: Carried<Ready<u8>> = carry(ready(7));
-/// assert_eq!(carried.await, Ok(7), "there is no scope here, and so no limit");
+/// assert_eq!(carried.await, Ok(7), "there is no scope here, and so no deadline");
 /// # }
 /// ```
 pub type Carried<F> = Within<F>;

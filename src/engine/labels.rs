@@ -1,6 +1,6 @@
-//! The labels of a wheel, and the outcomes of the limits under each.
+//! The labels of a wheel, and the outcomes of the timeouts under each.
 //!
-//! A label has a stripe of counters for each core. A limit counts in the stripe of the thread that polls it, so workers do not contend. A
+//! A label has a stripe of counters for each core. A timeout counts in the stripe of the thread that polls it, so workers do not contend. A
 //! snapshot adds up the stripes.
 
 use std::{
@@ -70,7 +70,7 @@ pub struct LabelStats {
     pub headroom: [u64; 10],
 }
 
-/// What happened to a limit.
+/// What happened to a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Its future completed with this many tenths of the time left.
@@ -83,7 +83,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The limit completed with `left` of its `total` time, of which all counts as nine tenths.
+    /// The timeout completed with `left` of its `total` time, of which all counts as nine tenths.
     pub(crate) fn completed(left: u64, total: u64) -> Outcome {
         let tenths = match left.checked_mul(10) {
             Some(left) => left.checked_div(total).unwrap_or(0),
@@ -109,7 +109,7 @@ struct Stripe {
     refusable: AtomicU64,
 }
 
-/// A name, and the outcomes of the limits under it.
+/// A name, and the outcomes of the timeouts under it.
 struct Label {
     name: Arc<str>,
     /// A power of two of them.
@@ -195,21 +195,21 @@ impl Labels {
         &self.places.get_or_init(places)[id.0 as usize]
     }
 
-    /// Counts the first poll of a limit.
+    /// Counts the first poll of a timeout.
     pub(crate) fn count_start(&self, id: LabelId) {
         if let Some(label) = self.place(id).get() {
             label.stripe().started.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a limit that begins to wait, and may be refused.
+    /// Counts a timeout that begins to wait, and may be refused.
     pub(crate) fn count_refusable(&self, id: LabelId) {
         if let Some(label) = self.place(id).get() {
             label.stripe().refusable.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes back what [`Labels::count_refusable`] counted of a limit that ends.
+    /// Takes back what [`Labels::count_refusable`] counted of a timeout that ends.
     pub(crate) fn uncount_refusable(&self, id: LabelId) {
         if let Some(label) = self.place(id).get() {
             label.stripe().refusable.fetch_sub(1, Ordering::Relaxed);
@@ -225,7 +225,7 @@ impl Labels {
             Outcome::Refused => &stripe.refused,
             Outcome::Cancelled => &stripe.cancelled,
         };
-        // A reader that sees the end of a limit also sees its beginning.
+        // A reader that sees the end of a timeout also sees its beginning.
         counter.fetch_add(1, Ordering::Release);
     }
 

@@ -103,8 +103,8 @@ pub enum ExportedValue {
     Number(f64),
     /// The counts of a histogram.
     Histogram {
-        /// The buckets in order, each as its upper limit, which is included, and the number of values above the limit before. There are at most
-        /// twelve of them, always the same ones, and the last limit is infinite.
+        /// The buckets in order, each as its upper bound, which is included, and the number of values above the bound before. There are at most
+        /// twelve of them, always the same ones, and the last bound is infinite.
         buckets: Vec<(f64, u64)>,
         /// The sum of all values.
         sum: f64,
@@ -115,7 +115,7 @@ impl Exported {
     /// Creates a value of a source other than a wheel, which an exporter is to report beside its wheels.
     ///
     /// Choose a `name` as the [field](Exported::name) describes, and give all values of one name the same `help`, `unit` and `kind`. The buckets of
-    /// a histogram are to be the same ones each time, and the last limit infinite.
+    /// a histogram are to be the same ones each time, and the last bound infinite.
     ///
     /// # Examples
     ///
@@ -179,14 +179,14 @@ impl Wheel {
     }
 }
 
-/// The upper limits of the buckets of histograms, in seconds and in fractions. A last bucket without a limit follows.
+/// The upper bounds of the buckets of histograms, in seconds and in fractions. A last bucket without a bound follows.
 const SECONDS: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 10.0];
 const TENTHS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 /// Sorts counted values, which are in order, into buckets.
-fn histogram(limits: &[f64], counts: impl Iterator<Item = (f64, u64)>) -> ExportedValue {
-    let limits = limits.iter().copied().chain([f64::INFINITY]);
-    let mut buckets: Vec<_> = limits.map(|limit| (limit, 0)).collect();
+fn histogram(bounds: &[f64], counts: impl Iterator<Item = (f64, u64)>) -> ExportedValue {
+    let bounds = bounds.iter().copied().chain([f64::INFINITY]);
+    let mut buckets: Vec<_> = bounds.map(|bound| (bound, 0)).collect();
     let (mut bucket, mut sum) = (0, 0.0);
     for (value, count) in counts {
         while value > buckets[bucket].0 {

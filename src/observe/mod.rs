@@ -1,4 +1,4 @@
-//! What a user can see of a wheel: its counters, a snapshot of its timers, and limits counted under labels.
+//! What a user can see of a wheel: its counters, a snapshot of its timers, and timeouts counted under labels.
 
 pub(crate) mod exported;
 pub(crate) mod labelled;

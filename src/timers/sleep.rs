@@ -349,7 +349,7 @@ impl Sleep {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Polls the sleep after the future that it limits, which may have used up the budget that there was before.
+    /// Polls the sleep after the future whose timer it is, which may have used up the budget that there was before.
     // A call more takes 20 to 40 instructions in each poll of a sleep, and so does a way through `try_poll_after`.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
@@ -382,7 +382,7 @@ impl Sleep {
         resource.poll(poll).map(drop)
     }
 
-    /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
+    /// Ends a poll of the future whose timer the sleep is, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
     #[inline]
     pub(crate) fn complete(&mut self) {
         self.timer.cancel_unless_kept();

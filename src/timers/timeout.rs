@@ -1,4 +1,4 @@
-//! `Timeout` and `TryTimeout`: limit the time that a future may take.
+//! `Timeout` and `TryTimeout`: a future that has to complete in time.
 
 use std::{
     future::{Future, IntoFuture},

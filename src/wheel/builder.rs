@@ -1,4 +1,4 @@
-//! `Builder`: the settings of a wheel, and the limits of each.
+//! `Builder`: the settings of a wheel, and what each may be.
 
 use std::{error::Error, fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -28,9 +28,7 @@ impl Wheel {
     /// assert_eq!(wheel.tick_duration().as_millis(), 1);
     /// ```
     pub fn new() -> Wheel {
-        Builder::default()
-            .build()
-            .expect("the defaults are within every limit")
+        Builder::default().build().expect("the defaults are allowed")
     }
 
     /// Returns a [`Builder`] for a wheel with other settings than the defaults.
@@ -266,7 +264,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns a [`BuildError`] that names the first setting outside its limits, the value given and the values allowed.
+    /// Returns a [`BuildError`] that names the first setting that is not allowed, the value given and the values allowed.
     ///
     /// # Examples
     ///
@@ -280,7 +278,7 @@ impl Builder {
         Ok(Wheel::assemble(Arc::new(shared)))
     }
 
-    /// Returns the settings, or an error for the first one outside its limits.
+    /// Returns the settings, or an error for the first one that is not allowed.
     pub(super) fn checked(&self) -> Result<Settings, BuildError> {
         let settings = &self.settings;
         within(&TICK_DURATION, Some(settings.tick_duration), |given| {

@@ -43,7 +43,7 @@ impl Builder {
     /// # Errors
     ///
     /// Returns a [`GlobalError`] if the global wheel has been used or built already, if a [`handle`](Builder::handle) was given, or if a setting is
-    /// outside its limits. After one of the latter two, another call may succeed.
+    /// not allowed. After one of the latter two, another call may succeed.
     ///
     /// # Examples
     ///
@@ -85,7 +85,7 @@ pub enum GlobalError {
     AlreadyBuilt,
     /// A [`handle`](Builder::handle) was given. The global wheel has a part in each runtime.
     Handle,
-    /// A setting is outside its limits.
+    /// A setting is not allowed.
     Build(BuildError),
 }
 

@@ -12,7 +12,7 @@
 //!
 //! Set a write timeout, and let hyper and the layers of [`tower`](crate::tower) limit the rest, because they know for whom they wait:
 //!
-//! | a server waits for | limit |
+//! | a server waits for | timeout |
 //! | --- | --- |
 //! | the head of a request, also between two requests | hyper's `header_read_timeout`, with the wheel as its timer |
 //! | the body of a request | [`RequestBodyTimeoutLayer`](crate::tower::RequestBodyTimeoutLayer) |
@@ -81,7 +81,7 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::wheel::Wheel;
-use watch::{Limit, Operation, Watch};
+use watch::{Operation, TimeoutKind, Watch};
 
 pin_project! {
     /// A stream whose reads and writes fail when they make no progress for too long.
@@ -182,7 +182,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.read_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn read_timeout(&self) -> Option<Duration> {
-        self.watch.timeout(Limit::Read)
+        self.watch.timeout(TimeoutKind::Read)
     }
 
     /// Sets how long a read may wait for a byte, or switches the read timeout off.
@@ -200,7 +200,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_read_timeout(None);
     /// ```
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_timeout(Limit::Read, timeout);
+        self.watch.set_timeout(TimeoutKind::Read, timeout);
     }
 
     /// Sets the read timeout of a pinned stream, as [`set_read_timeout`](TimeoutStream::set_read_timeout) does.
@@ -215,7 +215,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.read_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn set_read_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
-        self.project().watch.set_timeout(Limit::Read, timeout);
+        self.project().watch.set_timeout(TimeoutKind::Read, timeout);
     }
 
     /// Returns the write timeout, or `None` if it is off.
@@ -228,7 +228,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.write_timeout(), None);
     /// ```
     pub fn write_timeout(&self) -> Option<Duration> {
-        self.watch.timeout(Limit::Write)
+        self.watch.timeout(TimeoutKind::Write)
     }
 
     /// Sets how long a write, flush or shutdown may wait for progress, or switches the write timeout off.
@@ -244,7 +244,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_write_timeout(Some(Duration::from_secs(30)));
     /// ```
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_timeout(Limit::Write, timeout);
+        self.watch.set_timeout(TimeoutKind::Write, timeout);
     }
 
     /// Sets the write timeout of a pinned stream, as [`set_write_timeout`](TimeoutStream::set_write_timeout) does.
@@ -259,7 +259,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.write_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn set_write_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
-        self.project().watch.set_timeout(Limit::Write, timeout);
+        self.project().watch.set_timeout(TimeoutKind::Write, timeout);
     }
 
     /// Returns the idle timeout, or `None` if it is off.
@@ -272,7 +272,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.idle_timeout(), None);
     /// ```
     pub fn idle_timeout(&self) -> Option<Duration> {
-        self.watch.timeout(Limit::Idle)
+        self.watch.timeout(TimeoutKind::Idle)
     }
 
     /// Sets how long an operation may wait while no byte moves in either direction, or switches the idle timeout off.
@@ -289,7 +289,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_idle_timeout(Some(Duration::from_secs(30)));
     /// ```
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_timeout(Limit::Idle, timeout);
+        self.watch.set_timeout(TimeoutKind::Idle, timeout);
     }
 
     /// Sets the idle timeout of a pinned stream, as [`set_idle_timeout`](TimeoutStream::set_idle_timeout) does.
@@ -304,7 +304,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.idle_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn set_idle_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
-        self.project().watch.set_timeout(Limit::Idle, timeout);
+        self.project().watch.set_timeout(TimeoutKind::Idle, timeout);
     }
 
     /// Returns a reference to the inner stream.

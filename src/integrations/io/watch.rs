@@ -29,9 +29,9 @@ pub(super) struct Watch {
     wheel: Wheel,
     /// The moment since which each operation has been waiting, indexed by [`Operation`]. It is known only while a timeout is on.
     waits: [Option<Instant>; 4],
-    /// Indexed by [`Limit`].
+    /// Indexed by [`TimeoutKind`].
     timeouts: [Timeout; 3],
-    /// Reading and writing, indexed by [`Limit`].
+    /// Reading and writing, indexed by [`TimeoutKind`].
     directions: [Direction; 2],
 }
 
@@ -43,9 +43,9 @@ pub(super) enum Operation {
     Shutdown,
 }
 
-/// What a timeout limits: the operations of one direction, or the silence in both.
+/// Which timeout: of the operations of one direction, or of the silence in both.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limit {
+pub(super) enum TimeoutKind {
     Read,
     Write,
     Idle,
@@ -68,10 +68,10 @@ struct Timeout {
 
 impl Operation {
     /// Returns the timeout of the operation's direction.
-    fn limit(self) -> Limit {
+    fn kind(self) -> TimeoutKind {
         match self {
-            Operation::Read => Limit::Read,
-            Operation::Write | Operation::Flush | Operation::Shutdown => Limit::Write,
+            Operation::Read => TimeoutKind::Read,
+            Operation::Write | Operation::Flush | Operation::Shutdown => TimeoutKind::Write,
         }
     }
 }
@@ -86,20 +86,20 @@ impl Watch {
         }
     }
 
-    pub(super) fn timeout(&self, limit: Limit) -> Option<Duration> {
-        self.timeouts[limit as usize].duration
+    pub(super) fn timeout(&self, kind: TimeoutKind) -> Option<Duration> {
+        self.timeouts[kind as usize].duration
     }
 
     /// Changes a timeout, and wakes the waiting tasks that it concerns. One that is switched off frees its timers at once.
-    pub(super) fn set_timeout(&mut self, limit: Limit, duration: Option<Duration>) {
-        let timeout = &mut self.timeouts[limit as usize];
+    pub(super) fn set_timeout(&mut self, kind: TimeoutKind, duration: Option<Duration>) {
+        let timeout = &mut self.timeouts[kind as usize];
         timeout.duration = duration;
         if duration.is_none() {
             timeout.from = None;
         }
-        let concerned = match limit {
-            Limit::Read | Limit::Write => &mut self.directions[limit as usize..=limit as usize],
-            Limit::Idle => &mut self.directions,
+        let concerned = match kind {
+            TimeoutKind::Read | TimeoutKind::Write => &mut self.directions[kind as usize..=kind as usize],
+            TimeoutKind::Idle => &mut self.directions,
         };
         for direction in concerned {
             if duration.is_none() {
@@ -122,9 +122,7 @@ impl Watch {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => Err(ready!(self.poll_expired(operation, cx))),
         };
-        self.directions[operation.limit() as usize]
-            .waiter
-            .stop_waiting(cx);
+        self.directions[operation.kind() as usize].waiter.stop_waiting(cx);
         self.waits[operation as usize] = None;
         if outcome.as_ref().map_or(0, bytes) == 0 {
             return Poll::Ready(outcome);
@@ -135,7 +133,7 @@ impl Watch {
             self.waits[Operation::Shutdown as usize] = None;
         }
         // The clock is read only if the idle timeout is on.
-        if let Some(from) = &mut self.timeouts[Limit::Idle as usize].from {
+        if let Some(from) = &mut self.timeouts[TimeoutKind::Idle as usize].from {
             *from = self.wheel.now();
         }
         Poll::Ready(outcome)
@@ -143,15 +141,15 @@ impl Watch {
 
     /// Polls the timer of an operation that has to wait. The result is ready once the operation has waited too long.
     fn poll_expired(&mut self, operation: Operation, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let (wheel, limit) = (&self.wheel, operation.limit());
-        let direction = &mut self.directions[limit as usize];
+        let (wheel, kind) = (&self.wheel, operation.kind());
+        let direction = &mut self.directions[kind as usize];
         direction.waiter.wait(cx);
 
         let wait = &mut self.waits[operation as usize];
         let mut reading = None;
         let mut now = || *reading.get_or_insert_with(|| wheel.now());
         let deadlines =
-            [limit, Limit::Idle].map(|limit| self.timeouts[limit as usize].deadline(wait, &mut now));
+            [kind, TimeoutKind::Idle].map(|kind| self.timeouts[kind as usize].deadline(wait, &mut now));
         let Some(deadline) = deadlines.into_iter().flatten().min() else {
             direction.sleep = None;
             return Poll::Pending;

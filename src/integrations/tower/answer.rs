@@ -73,7 +73,7 @@ pin_project! {
         #[pin]
         pub(super) response: R,
         pub(super) answer: A,
-        pub(super) limit: L,
+        pub(super) bodies: L,
     }
 }
 
@@ -88,7 +88,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         this.response.poll(cx).map(|outcome| match outcome {
-            Ok(Ok(response)) => Ok(this.limit.limit(response)),
+            Ok(Ok(response)) => Ok(this.bodies.limit(response)),
             Ok(Err(error)) => Err(A::pass(error)),
             // The deadline has passed, and does not limit the answer to that.
             Err(late) => this.answer.late(late).map(|answer| L::default().limit(answer)),

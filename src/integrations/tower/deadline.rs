@@ -64,7 +64,7 @@ pub struct DeadlineLayer<D, A = Fail, L = HeadOnly> {
 impl<D> DeadlineLayer<D> {
     /// Creates a layer that calls `left` with each request to get the remaining time of its caller.
     ///
-    /// `None` means no limit.
+    /// `None` means no deadline.
     ///
     /// # Examples
     ///
@@ -115,7 +115,7 @@ impl<D, A, L> DeadlineLayer<D, A, L> {
     ///
     /// Without this call, it holds until the head of the response. With it, the layer wraps services of `http` requests and responses,
     /// and gives both bodies the type [`DeadlineBody`](super::DeadlineBody): each is inside the scope of its request wherever and whenever it is
-    /// polled, and ends with a [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no limit, so that a setting can
+    /// polled, and ends with a [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no deadline, so that a setting can
     /// decide at run time.
     ///
     /// A body elapses when it is polled. An HTTP server does not poll it while the client does not read, so a client that stops reading keeps
@@ -232,15 +232,15 @@ where
 
     fn call(&mut self, request: Sent) -> Self::Future {
         let left = (self.layer.left)(&request);
-        let mut limit = L::default();
+        let mut bodies = L::default();
         let response = within_from_now(left, |start| {
-            limit = (self.layer.bodies)(start);
-            self.inner.call(limit.limit(request))
+            bodies = (self.layer.bodies)(start);
+            self.inner.call(bodies.limit(request))
         });
         Answered {
             response,
             answer: self.layer.answer.clone(),
-            limit,
+            bodies,
         }
     }
 }

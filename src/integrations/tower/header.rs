@@ -163,13 +163,13 @@ impl DeadlineHeader {
     /// assert_eq!(headers["connect-timeout-ms"], "9999999999");
     /// ```
     pub fn write(&self, headers: &mut HeaderMap, left: Duration) {
-        let limit = 10_u128.pow(self.digits);
+        let bound = 10_u128.pow(self.digits);
         let left = left.as_nanos();
-        let fits = |(_, nanos): &&(&str, u128)| left / nanos < limit;
+        let fits = |(_, nanos): &&(&str, u128)| left / nanos < bound;
         let coarsest = self.units.last();
         let unit = self.units.iter().find(fits).or(coarsest);
         let (unit, nanos) = unit.expect("each header has a unit");
-        let value = format!("{}{unit}", (left / nanos).min(limit - 1));
+        let value = format!("{}{unit}", (left / nanos).min(bound - 1));
         let value = HeaderValue::try_from(value).expect("digits and a letter");
         headers.insert(self.name, value);
     }
@@ -212,11 +212,11 @@ impl DeadlineHeader {
     /// ```
     pub fn writer<B>(&self) -> impl Fn(&mut Request<B>, Duration) + Clone + use<B> {
         let header = self.clone();
-        move |request, remaining| header.limit(request.headers_mut(), remaining)
+        move |request, remaining| header.write_sooner(request.headers_mut(), remaining)
     }
 
     /// Writes the sooner of `remaining` and what the headers state, unless they state just that.
-    fn limit(&self, headers: &mut HeaderMap, remaining: Duration) {
+    fn write_sooner(&self, headers: &mut HeaderMap, remaining: Duration) {
         let stated = headers.get_all(self.name).iter();
         let sooner = stated
             .filter_map(|value| self.parse(value))

@@ -7,10 +7,10 @@
 //!
 //! # Bodies
 //!
-//! A response is complete for these layers when its head is. The body of it, and that of the request, may take longer, and have limits of
+//! A response is complete for these layers when its head is. The body of it, and that of the request, may take longer, and have timeouts of
 //! their own, for `http` requests and responses whose bodies implement `http_body::Body`:
 //!
-//! | limit | layer |
+//! | timeout or deadline | layer |
 //! | --- | --- |
 //! | for the gap between two frames | [`RequestBodyTimeoutLayer`], [`ResponseBodyTimeoutLayer`] |
 //! | for a whole body: the deadline of its request | [`DeadlineLayer::bodies`], [`PropagateLayer::bodies`] |

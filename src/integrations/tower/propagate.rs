@@ -85,7 +85,7 @@ impl<W, L> PropagateLayer<W, L> {
     /// Without this call, the caller's scope reaches a body only where the caller itself polls it. With it, the layer wraps clients of
     /// `http` requests and responses, and gives both bodies the type [`DeadlineBody`](super::DeadlineBody), which carries the scope along: the HTTP library that
     /// polls the request body in a task of its own is inside it, and so is whoever reads the response later. At the deadline, the
-    /// body ends with a [`BodyElapsed`](super::BodyElapsed). With `false`, the bodies have that type and no limit.
+    /// body ends with a [`BodyElapsed`](super::BodyElapsed). With `false`, the bodies have that type and no deadline.
     ///
     /// # Examples
     ///
@@ -170,10 +170,10 @@ where
         if let Some(remaining) = remaining() {
             (self.layer.write)(&mut request, remaining);
         }
-        let limit = (self.layer.bodies)(None);
+        let bodies = (self.layer.bodies)(None);
         LimitedResponse {
-            response: self.inner.call(limit.limit(request)),
-            limit,
+            response: self.inner.call(bodies.limit(request)),
+            bodies,
         }
     }
 }

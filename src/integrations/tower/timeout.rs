@@ -106,7 +106,7 @@ impl TimeoutLayer {
 }
 
 impl<D> TimeoutLayer<D> {
-    /// Creates a layer that calls `duration` with each request to get its time limit.
+    /// Creates a layer that calls `duration` with each request to get its timeout.
     ///
     /// [`Duration::MAX`] is taken as 30 years.
     ///
@@ -166,7 +166,7 @@ impl<D, A> fmt::Debug for TimeoutLayer<D, A> {
     }
 }
 
-/// The time limit of a request: a [`Duration`], or a closure that computes one from the request.
+/// The timeout of a request: a [`Duration`], or a closure that computes one from the request.
 ///
 /// # Examples
 ///
@@ -178,7 +178,7 @@ impl<D, A> fmt::Debug for TimeoutLayer<D, A> {
 /// assert_eq!((|request: &u64| Duration::from_secs(*request)).timeout_for(&2), Duration::from_secs(2));
 /// ```
 pub trait TimeoutFor<Request> {
-    /// Returns the time limit of `request`.
+    /// Returns the timeout of `request`.
     fn timeout_for(&self, request: &Request) -> Duration;
 }
 
@@ -297,7 +297,7 @@ impl<S> Timeout<S> {
 }
 
 impl<S, D> Timeout<S, D> {
-    /// Creates a service that calls `duration` with each request to get its time limit, as
+    /// Creates a service that calls `duration` with each request to get its timeout, as
     /// [`TimeoutLayer::per_request`] does.
     ///
     /// # Examples
@@ -367,7 +367,7 @@ where
         Answered {
             response: self.layer.wheel.try_timeout(duration, self.inner.call(request)),
             answer: self.layer.answer.clone(),
-            limit: HeadOnly,
+            bodies: HeadOnly,
         }
     }
 }

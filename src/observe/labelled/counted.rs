@@ -1,4 +1,4 @@
-//! What is counted under a label: each limit at its first poll and once it ends. One that was never polled does not count.
+//! What is counted under a label: each timeout at its first poll and once it ends. One that was never polled does not count.
 
 use std::{
     fmt,
@@ -18,13 +18,13 @@ use crate::{
     timers::sleep::Sleep,
 };
 
-/// The count of one limit.
+/// The count of one timeout or scope.
 #[derive(Debug)]
 pub(super) struct Counted {
     label: LabelId,
-    /// The time that the limit has. `None` until its first poll is pending if it has a deadline instead.
+    /// The time that the timeout has. `None` until its first poll is pending if it has a deadline instead.
     total: Option<Nanos>,
-    /// Whether a shutdown refuses the limit while it waits.
+    /// Whether a shutdown refuses the timeout while it waits.
     may_be_refused: bool,
     progress: Progress,
 }
@@ -40,7 +40,7 @@ enum Progress {
 }
 
 impl Counted {
-    /// Creates the count of a limit that has `total` or, if that is `None`, the time from its first poll to its deadline.
+    /// Creates the count of a timeout that has `total` or, if that is `None`, the time from its first poll to its deadline.
     pub(super) fn new(label: LabelId, total: Option<Duration>) -> Counted {
         Counted {
             label,
@@ -71,7 +71,7 @@ impl Counted {
         }
     }
 
-    /// Counts a completion by the time that is `left`. All is left of a limit that was ready at its first poll.
+    /// Counts a completion by the time that is `left`. All is left of a timeout that was ready at its first poll.
     fn complete(&mut self, shared: &Shared, left: impl FnOnce() -> Nanos) {
         let outcome = match (self.progress, self.total) {
             (Progress::Waiting, Some(total)) => Outcome::completed(left().0, total.0),
@@ -80,7 +80,7 @@ impl Counted {
         self.end(shared, outcome);
     }
 
-    /// Counts an outcome, unless one has been counted or the limit was never polled.
+    /// Counts an outcome, unless one has been counted or the timeout was never polled.
     fn end(&mut self, shared: &Shared, outcome: Outcome) {
         let outcome = match self.progress {
             Progress::New | Progress::Ended => return,
@@ -91,7 +91,7 @@ impl Counted {
         shared.labels.count(self.label, outcome);
     }
 
-    /// Returns the outcome of a limit that a shutdown refuses, whatever comes after.
+    /// Returns the outcome of a timeout that a shutdown refuses, whatever comes after.
     #[cold]
     fn outcome_of_refusable(&self, shared: &Shared, outcome: Outcome) -> Outcome {
         shared.labels.uncount_refusable(self.label);

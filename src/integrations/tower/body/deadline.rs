@@ -124,16 +124,16 @@ pin_project! {
     pub struct DeadlineBody<B> {
         #[pin]
         body: Scoped<B>,
-        limit: InScope,
+        scope: InScope,
         name: &'static str,
     }
 }
 
 impl<B> DeadlineBody<B> {
-    fn new(body: B, limit: InScope, name: &'static str) -> DeadlineBody<B> {
+    fn new(body: B, scope: InScope, name: &'static str) -> DeadlineBody<B> {
         DeadlineBody {
-            body: Scoped::new(Some(body), limit.0.map(|budget| budget.deadline)),
-            limit,
+            body: Scoped::new(Some(body), scope.0.map(|budget| budget.deadline)),
+            scope,
             name,
         }
     }
@@ -161,15 +161,17 @@ where
                 (next, is_last)
             })
         };
-        let limit = this.limit.0.map(|budget| budget.deadline);
-        this.body.poll_with(cx, limit, poll).map(|next| match next {
-            Ok(next) => next.map(|frame| frame.map_err(Into::into)),
-            Err(deadline) => {
-                let start = this.limit.0.map_or(deadline, |budget| budget.start);
-                let had = deadline.saturating_duration_since(start);
-                Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
-            }
-        })
+        let own_deadline = this.scope.0.map(|budget| budget.deadline);
+        this.body
+            .poll_with(cx, own_deadline, poll)
+            .map(|next| match next {
+                Ok(next) => next.map(|frame| frame.map_err(Into::into)),
+                Err(deadline) => {
+                    let start = this.scope.0.map_or(deadline, |budget| budget.start);
+                    let had = deadline.saturating_duration_since(start);
+                    Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
+                }
+            })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Time limits for bodies: a timeout for the gap between two frames, and the deadline of the request.
+//! Timeouts and deadlines of bodies: a timeout for the gap between two frames, and the deadline of the request.
 
 mod deadline;
 mod timeout;
@@ -25,10 +25,10 @@ pub use timeout::{
 
 /// Limits the body of a request or a response, or leaves the message as it is. This trait cannot be implemented outside this crate.
 pub trait LimitBody<Message> {
-    /// The message with the limit.
+    /// The message, with its body limited.
     type Limited;
 
-    /// Puts the body of `message` under the limit.
+    /// Puts the body of `message` under the timeout or the deadline.
     fn limit(&self, message: Message) -> Self::Limited;
 }
 
@@ -39,7 +39,7 @@ pin_project! {
     pub struct LimitedResponse<F, L> {
         #[pin]
         pub(super) response: F,
-        pub(super) limit: L,
+        pub(super) bodies: L,
     }
 }
 
@@ -52,7 +52,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let limited = |response| this.limit.limit(response);
+        let limited = |response| this.bodies.limit(response);
         this.response.poll(cx).map_ok(limited)
     }
 }
@@ -65,7 +65,7 @@ fn has_ended<B: Body>(body: &B, next: &Next<B>) -> bool {
     !matches!(next, Some(Ok(_))) || body.is_end_stream()
 }
 
-/// The error of a body that did not keep a time limit.
+/// The error of a body that did not keep its timeout or its deadline.
 ///
 /// Bodies box their errors, and HTTP libraries wrap them, so look for it along [`source`](Error::source). It converts into an
 /// [`io::Error`] of kind `TimedOut`.
@@ -106,7 +106,7 @@ impl BodyElapsed {
         }
     }
 
-    /// Returns the limit that has elapsed: `Timeout` for the gap between two frames, and `Deadline` for the deadline of the request.
+    /// Returns what has elapsed: `Timeout` for the gap between two frames, and `Deadline` for the deadline of the request.
     ///
     /// # Examples
     ///

@@ -365,7 +365,7 @@ where
     fn call(&mut self, request: Sent) -> Self::Future {
         LimitedResponse {
             response: self.inner.call(request),
-            limit: self.layer.clone(),
+            bodies: self.layer.clone(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{future::IntoFuture, sync::OnceLock};
 
-use super::{Duration, Instant, global_shard};
+use super::{Duration, Instant, UNBOUND, require_runtime};
 use crate::{
     engine::{labels::LabelId, shared::Shared},
     observe::labelled::{LabelledTimeout, counted::LabelledTimer},
@@ -92,7 +92,8 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout(global_shard(), duration, "Label::timeout");
+        require_runtime();
+        let sleep = Sleep::of_timeout(UNBOUND, duration, "Label::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -129,7 +130,8 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout_at(global_shard(), deadline, "Label::timeout_at");
+        require_runtime();
+        let sleep = Sleep::of_timeout_at(UNBOUND, deadline, "Label::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 

@@ -151,7 +151,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// ```
 #[track_caller]
 pub fn idle_timer(duration: Duration) -> IdleTimer {
-    let _ = global_shard();
+    require_runtime();
     Wheel::global().idle_timer(duration)
 }
 
@@ -188,17 +188,19 @@ pub async fn advance(duration: Duration) {
     }
 }
 
-/// Returns what stands for the global wheel in a new timer.
+/// The shard of an unbound timer of the global wheel.
+const UNBOUND: TimerShard = None;
+
+/// Checks that the caller is in a runtime.
 ///
 /// # Panics
 ///
-/// Panics outside a runtime, where Tokio's functions panic too. To ask for the runtime costs a count that all workers share, so a task, which is in
+/// Panics outside one, where Tokio's functions panic too. To ask for the runtime costs a count that all workers share, so a task, which is in
 /// one, is not asked.
 #[track_caller]
 #[inline]
-fn global_shard() -> TimerShard {
+fn require_runtime() {
     if task::try_id().is_none() {
         drop(Handle::current());
     }
-    None
 }

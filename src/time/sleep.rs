@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{Duration, Instant, global_shard};
+use super::{Duration, Instant, UNBOUND, require_runtime};
 use crate::{engine::clock::Moment, timers::sleep};
 
 /// Waits until `duration` has elapsed, on the global wheel.
@@ -39,7 +39,8 @@ use crate::{engine::clock::Moment, timers::sleep};
 #[track_caller]
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep(sleep::Sleep::after(global_shard(), Moment::now(), duration))
+    require_runtime();
+    Sleep(sleep::Sleep::after(UNBOUND, Moment::now(), duration))
 }
 
 /// Waits until `deadline`, on the global wheel.
@@ -70,7 +71,8 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[track_caller]
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep(sleep::Sleep::until(global_shard(), deadline))
+    require_runtime();
+    Sleep(sleep::Sleep::until(UNBOUND, deadline))
 }
 
 /// The future returned by [`sleep`] and [`sleep_until`].

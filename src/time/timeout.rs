@@ -4,11 +4,8 @@ use std::future::IntoFuture;
 
 use tokio::task;
 
-use super::{Duration, Instant};
-use crate::{
-    engine::shard::TimerShard,
-    timers::{sleep::Sleep, timeout::Timeout},
-};
+use super::{Duration, Instant, UNBOUND};
+use crate::timers::{sleep::Sleep, timeout::Timeout};
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
 ///
@@ -51,10 +48,8 @@ use crate::{
 #[track_caller]
 #[inline]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(
-        Sleep::of_timeout(global_shard(), duration, "Wheel::timeout"),
-        future,
-    )
+    require_timers();
+    Timeout::new(Sleep::of_timeout(UNBOUND, duration, "Wheel::timeout"), future)
 }
 
 /// Requires `future` to complete before `deadline`, on the global wheel.
@@ -89,21 +84,21 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 #[track_caller]
 #[inline]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    let sleep = Sleep::of_timeout_at(global_shard(), deadline, "Wheel::timeout_at");
+    require_timers();
+    let sleep = Sleep::of_timeout_at(UNBOUND, deadline, "Wheel::timeout_at");
     Timeout::new(sleep, future)
 }
 
-/// Returns what stands for the global wheel in a new timer.
+/// Checks that the caller is in a runtime with timers.
 ///
 /// # Panics
 ///
-/// Panics at the caller's place where Tokio's functions do: outside a runtime, and on one without timers. A task is in a runtime, and is not asked, because
+/// Panics at the caller's place, as Tokio's functions do, if it is not. A task is in a runtime, and is not asked, because
 /// that costs a count that all workers share.
 #[track_caller]
 #[inline]
-fn global_shard() -> TimerShard {
+fn require_timers() {
     if task::try_id().is_none() {
         drop(tokio::time::sleep(Duration::ZERO));
     }
-    None
 }

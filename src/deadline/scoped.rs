@@ -13,7 +13,7 @@ use super::{
     current,
     scope::{Shields, inside, sooner},
 };
-use crate::timers::sleep::{Sleep, poll_on_budget};
+use crate::timers::sleep::{HadBudget, Sleep, poll_on_budget};
 
 pin_project! {
     /// A value that yields one output or several, one a poll, all of them inside one scope. Without a deadline it never elapses.
@@ -74,7 +74,7 @@ impl<T> Scoped<T> {
     ) -> Poll<Result<R, Instant>> {
         let mut this = self.project();
         let deadline = sooner(own_deadline, current());
-        let had_budget = coop::has_budget_remaining();
+        let had_budget = HadBudget(coop::has_budget_remaining());
         let polled = inside(deadline, this.shields, || {
             let value = this.value.as_mut().as_pin_mut().expect("polled after its end");
             let polled = poll(value, cx);
@@ -114,7 +114,7 @@ fn poll_timer(
     deadline: Instant,
     armed: &mut Option<Instant>,
     timer: &mut Option<Sleep>,
-    had_budget: bool,
+    had_budget: HadBudget,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
     let sleep = match timer {

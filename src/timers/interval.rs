@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::{
     engine::clock::{Moment, Nanos},
     error::SleepError,
-    timers::sleep::Sleep,
+    timers::sleep::{HadBudget, Sleep},
     wheel::Wheel,
 };
 
@@ -186,7 +186,7 @@ impl Interval {
 
     /// Polls for the next tick, and fails if the wheel refuses it.
     pub(crate) fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
-        ready!(self.sleep.try_poll_after(false, cx))?;
+        ready!(self.sleep.try_poll_after(HadBudget(false), cx))?;
         Poll::Ready(Ok(self.take_tick()))
     }
 

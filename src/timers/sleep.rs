@@ -352,7 +352,7 @@ impl Sleep {
     /// Polls the sleep after the future whose timer it is, which may have used up the budget that there was before.
     // A call more takes 20 to 40 instructions in each poll of a sleep, and so does a way through `try_poll_after`.
     #[inline(always)]
-    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
         if timer.waits(cx.waker()) {
             return resource.poll(|| Poll::Pending);
@@ -364,7 +364,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn try_poll_after(
         &mut self,
-        had_budget: bool,
+        had_budget: HadBudget,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let Sleep { timer, resource } = self;
@@ -378,7 +378,7 @@ impl Sleep {
     /// Polls the sleep on the task's budget, but has `waker` woken.
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        let poll = || poll_on_budget(false, cx, |_| timer.poll_further(waker));
+        let poll = || poll_on_budget(HadBudget(false), cx, |_| timer.poll_further(waker));
         resource.poll(poll).map(drop)
     }
 
@@ -389,8 +389,12 @@ impl Sleep {
     }
 }
 
+/// Whether a task had some of its cooperative budget left before it polled the future whose timer it polls next. `false` for a timer of no other future.
+#[derive(Clone, Copy)]
+pub(crate) struct HadBudget(pub(crate) bool);
+
 #[inline]
-fn poll_further(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Polled {
+fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) -> Polled {
     poll_on_budget(had_budget, cx, |waker| timer.poll_further(waker))
 }
 
@@ -398,15 +402,14 @@ fn poll_further(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Po
 /// which is then polled again with a new budget.
 ///
 /// A future that always uses up the budget must not keep its own timer from elapsing. So `had_budget` says whether there was some
-/// before that future was polled, and if there was, its timer is polled even without budget. A timer of no other future passes
-/// `false`.
+/// before that future was polled, and if there was, its timer is polled even without budget.
 #[inline(always)]
 pub(crate) fn poll_on_budget<T>(
-    had_budget: bool,
+    had_budget: HadBudget,
     cx: &mut Context<'_>,
     timer: impl FnOnce(&Waker) -> Poll<T>,
 ) -> Poll<T> {
-    if !had_budget && !coop::has_budget_remaining() {
+    if !had_budget.0 && !coop::has_budget_remaining() {
         drop(ready!(coop::poll_proceed(cx)));
     }
     let output = ready!(timer(cx.waker()));
@@ -435,7 +438,7 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_after(false, cx)
+        self.poll_after(HadBudget(false), cx)
     }
 }
 
@@ -543,6 +546,6 @@ impl Future for TrySleep {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.try_poll_after(false, cx)
+        self.0.try_poll_after(HadBudget(false), cx)
     }
 }

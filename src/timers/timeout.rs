@@ -201,7 +201,7 @@ macro_rules! wraps_a_future {
             #[inline(always)]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();
-                let had_budget = coop::has_budget_remaining();
+                let had_budget = $crate::timers::sleep::HadBudget(coop::has_budget_remaining());
                 $(this.timer.$begin_poll();)?
                 if let Poll::Ready(output) = this.future.poll(cx) {
                     this.timer.complete();

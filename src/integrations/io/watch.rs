@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -160,7 +161,7 @@ impl Watch {
             .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
         sleep.reset(deadline);
         // This poll takes part in the task's budget, because a stream that is pending only for lack of budget must not time out.
-        sleep.poll_after(false, cx).map(|()| TimeoutError::Elapsed.into())
+        Pin::new(sleep).poll(cx).map(|()| TimeoutError::Elapsed.into())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
         timer::Timer,
     },
     error::SleepError,
-    timers::sleep::Sleep,
+    timers::sleep::{HadBudget, Sleep},
 };
 
 /// The count of one timeout or scope.
@@ -132,7 +132,7 @@ impl LabelledTimer {
 
     pub(crate) fn try_poll_after(
         &mut self,
-        had_budget: bool,
+        had_budget: HadBudget,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let polled = self.sleep.try_poll_after(had_budget, cx);

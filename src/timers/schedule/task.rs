@@ -28,7 +28,7 @@ use crate::{
         timer::Timer,
     },
     error::ScheduleError,
-    timers::sleep::{poll_on_budget, refused},
+    timers::sleep::{HadBudget, poll_on_budget, refused},
     wheel::{
         Wheel,
         roster::{Roster, ScheduledTask, Unstarted},
@@ -256,7 +256,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
             Progress::Never(error) => {
                 let error = error.clone();
                 drop(state);
-                poll_on_budget(false, cx, |_| Poll::Ready(Err(error)))
+                poll_on_budget(HadBudget(false), cx, |_| Poll::Ready(Err(error)))
             }
             Progress::Started(task) => {
                 // Tokio may drop an older waker here, which is user code. It cannot lock this state, because the only handle is

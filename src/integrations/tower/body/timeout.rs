@@ -18,7 +18,7 @@ use super::{BodyElapsed, LimitBody, LimitedResponse, has_ended};
 use crate::{
     deadline::LimitError,
     integrations::tower::{BoxError, Layered},
-    timers::sleep::Sleep,
+    timers::sleep::{HadBudget, Sleep},
     wheel::Wheel,
 };
 
@@ -120,7 +120,7 @@ where
         let Some(mut body) = this.body.as_mut().as_pin_mut() else {
             return Poll::Ready(None);
         };
-        let had_budget = coop::has_budget_remaining();
+        let had_budget = HadBudget(coop::has_budget_remaining());
         if let Poll::Ready(next) = body.as_mut().poll_frame(cx) {
             *this.is_set = false;
             if has_ended(&*body, &next) {

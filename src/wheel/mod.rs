@@ -305,7 +305,7 @@ impl Wheel {
         last_shard_like(&self.0.unbound_refusable)
     }
 
-    /// Returns the shard of unbound timers that the wheel may not refuse, of which none is known to wait on this thread.
+    /// Returns the shard of unbound timers that the wheel may not refuse and that may be polled on any thread first.
     pub(crate) fn unbound_shard_anywhere(&self) -> TimerShard {
         self.0.unbound.clone()
     }

@@ -288,11 +288,13 @@ impl Engine {
         entries == 0 || entries == counts::sums(is_own).kept.len()
     }
 
-    /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them.
-    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) {
+    /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them. Returns the number of timers that
+    /// have not expired.
+    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
         let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse);
-        refusable.for_each(|shard| shard.end(wakers));
+        let ended = refusable.map(|shard| shard.end(wakers)).sum();
         self.alarm.notice_unused(&self.shared);
+        ended
     }
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
@@ -307,7 +309,9 @@ impl Engine {
             Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
             _ => None,
         };
-        existing(&self.shards).for_each(|shard| shard.end(&mut wakers));
+        for shard in existing(&self.shards) {
+            shard.end(&mut wakers);
+        }
         drop(engines);
         if self.alarm.is_closing() {
             self.shared.forget_builder_runtime(self.runtime);

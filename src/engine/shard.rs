@@ -473,11 +473,11 @@ impl Shard {
     }
 
     /// Ends the shard, because its engine ends, or the wheel has been shut down and may refuse its timers. The caller wakes every pending future, so
-    /// that it goes on elsewhere or fails.
-    pub(crate) fn end(&self, wakers: &mut Vec<Waker>) {
+    /// that it goes on elsewhere or fails. Returns the number of timers that have not expired.
+    pub(crate) fn end(&self, wakers: &mut Vec<Waker>) -> usize {
         let mut state = lock(&self.state);
         if state.ended_at.is_some() {
-            return;
+            return 0;
         }
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
@@ -486,12 +486,18 @@ impl Shard {
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();
         let taken = wheel.as_ref().map_or(0, TimingWheel::len);
-        state.tally.cancelled += taken as u64;
+        // After a shutdown in the middle of a turn, timers succeed that are due by then. Those of an engine that has ended start anew.
+        let due = wheel
+            .as_ref()
+            .filter(|_| self.kind.may_refuse && self.shared.limit.is_shutdown());
+        let left = taken - due.map_or(0, |wheel| wheel.due_by(self.clock.tick_at(horizon)));
+        state.tally.cancelled += left as u64;
         self.release(taken);
         self.shared.add_ended(mem::take(&mut state.tally));
         self.notice_gone(Moment::ZERO);
         drop(state);
         wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
+        left
     }
 }
 

@@ -49,9 +49,8 @@ impl Wheel {
             unprocessed.tasks.extend(task.hand_back(&mut joiners));
         }
         for engine in engines::of_wheel(self.shared().wheel) {
-            engine.shut_down(&mut wakers);
+            unprocessed.timers += engine.shut_down(&mut wakers);
         }
-        unprocessed.timers = wakers.len();
         // No lock is held from here on, because a waker may shut the wheel down, and to drop a task that finished meanwhile drops its result too.
         drop(closing);
         wake_all(&mut wakers, self.shared());

@@ -16,6 +16,7 @@ use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
 use tokio::{
     runtime::Handle,
     sync::oneshot,
+    task::unconstrained,
     time::{Duration, Instant},
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
@@ -452,4 +453,24 @@ async fn a_waker_may_shut_the_wheel_down_from_inside_a_shutdown() {
         2,
         "both were woken, and found nothing left"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_in_the_middle_of_a_turn_ends_no_timer_that_is_due() {
+    let wheel = Wheel::new();
+    let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
+    let waker = Waker::from(shuts.clone());
+    // More than a turn takes out under one lock.
+    let mut sleeps: Vec<_> = (0..1_000).map(|_| wheel.try_sleep(SECOND)).collect();
+    sleeps.iter_mut().for_each(|sleep| register_for(&waker, sleep));
+    let mut later = wheel.try_sleep(2 * SECOND);
+    register(&mut later);
+    advance(SECOND).await;
+    assert_eq!(shuts.1.load(Ordering::Relaxed), 1_001, "one was unprocessed");
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.expired, metrics.cancelled), (1_000, 1));
+    for sleep in sleeps {
+        assert_eq!(unconstrained(sleep).now_or_never(), Some(Ok(())));
+    }
+    assert_eq!(later.now_or_never(), Some(Err(SleepError::Shutdown)));
 }

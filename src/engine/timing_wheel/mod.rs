@@ -270,6 +270,11 @@ impl<T> TimingWheel<T> {
         self.entries.remove(index as usize).value
     }
 
+    /// Returns the number of entries that are due by `tick`. This looks at every entry.
+    pub(crate) fn due_by(&self, tick: Tick) -> usize {
+        self.entries.iter().filter(|(_, entry)| entry.due <= tick).count()
+    }
+
     /// Ends every timer and returns its value, in no particular order.
     pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
         self.entries.into_iter().map(|(_, entry)| entry.value)

@@ -26,7 +26,7 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
-    clock::Moment,
+    clock::{Moment, may_be_paused},
     counts::SpareCounts,
     engines::engine_for,
     number,
@@ -151,7 +151,10 @@ impl Thread {
     #[inline]
     fn find_runtime(&self, index: impl Fn() -> Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
-            Some((runtime, known)) if index() == Some(known) && task.is_task() => Some(runtime),
+            // A task may have entered another runtime, which is not told here. That does no harm unless the other one's clock is not the machine's.
+            Some((runtime, known)) if index() == Some(known) && task.is_task() && !may_be_paused() => {
+                Some(runtime)
+            }
             _ => Handle::try_current().ok().map(|runtime| runtime.id()),
         }
     }

@@ -167,7 +167,10 @@ fn a_timer_waits_on_the_runtime_that_is_entered_for_its_poll() {
 /// The worker is known by its tasks, one of which enters a runtime whose clock stands still, behind that of the machine.
 #[test]
 fn a_timer_polled_within_a_paused_runtime_by_a_task_waits_for_that_clock() {
-    let paused = Builder::new_current_thread().enable_all().start_paused(true).build();
+    let paused = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
     let paused = paused.unwrap();
     thread::sleep(ms(100));
     let handle = paused.handle().clone();
@@ -183,7 +186,10 @@ fn a_timer_polled_within_a_paused_runtime_by_a_task_waits_for_that_clock() {
                     wheel.sleep(ms(5))
                 };
                 for _ in 0..10 {
-                    assert!(!poll_within(&handle, &mut sleep).await, "on a clock that stands still");
+                    assert!(
+                        !poll_within(&handle, &mut sleep).await,
+                        "on a clock that stands still"
+                    );
                     tokio::time::sleep(ms(1)).await;
                 }
             }

@@ -288,6 +288,20 @@ async fn an_advance_wakes_thousands() {
     assert_eq!(woken, sleeps.len());
 }
 
+/// As Tokio's does, where nobody wakes the tasks that wait.
+#[cfg(feature = "test-util")]
+#[test]
+fn an_advance_ends_in_a_runtime_that_nobody_drives() {
+    within(SECOND * 20, || {
+        let runtime = paused_runtime();
+        let mut sleep = runtime.block_on(async { task::spawn(time::sleep(SECOND)) });
+        runtime.block_on(async { assert_pending!(sleep.poll()) });
+        runtime.handle().block_on(time::advance(SECOND * 2));
+        assert!(!sleep.is_woken());
+        runtime.block_on(sleep);
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_timeout_elapses_at_once_though_its_future_has_used_up_the_budget() {
     let greedy = poll_fn(|cx| {

@@ -44,6 +44,13 @@ fn engines() -> MutexGuard<'static, Engines> {
     lock(LazyLock::force(&ENGINES))
 }
 
+/// Calls `act` under the lock of all engines.
+#[cfg(all(test, not(loom)))]
+pub(super) fn while_locked<R>(act: impl FnOnce() -> R) -> R {
+    let _engines = engines();
+    act()
+}
+
 /// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
 const LINGER: Duration = Duration::from_millis(10);
 

@@ -2,7 +2,8 @@
 
 use std::{
     future::poll_fn,
-    task::Poll,
+    sync::mpsc,
+    task::{Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,7 @@ use tokio::{
 use super::{
     clock::{Moment, Nanos},
     engines::{self, existing},
-    shard::Shard,
+    shard::{Shard, TimerShard, kind_of},
     shared::{Shared, WheelId},
     thread::{with, worker_index},
     timer::Timer,
@@ -96,6 +97,79 @@ fn nothing_else_teaches_them() {
     for task in tasks {
         outer.block_on(task).unwrap();
     }
+}
+
+/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not take the lock of all engines.
+fn assert_starts_without_a_lock<T>(
+    prepare: impl FnOnce() -> T + Send,
+    start_timers: impl FnOnce(T) -> Vec<Timer> + Send,
+) {
+    let runtime = multi(8);
+    let (prepared, is_prepared) = mpsc::channel();
+    let (may_start, start) = mpsc::channel();
+    let (started, is_started) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let handle = runtime.handle();
+        scope.spawn(move || {
+            let _entered = handle.enter();
+            let timers = prepare();
+            prepared.send(()).unwrap();
+            start.recv().unwrap();
+            let timers = start_timers(timers);
+            started.send(()).unwrap();
+            drop(timers);
+        });
+        is_prepared.recv().unwrap();
+        let outcome = engines::while_locked(|| {
+            may_start.send(()).unwrap();
+            is_started.recv_timeout(Duration::from_secs(5))
+        });
+        outcome.expect("started with the lock held by another thread");
+    });
+}
+
+fn new_timer(shard: TimerShard) -> Timer {
+    Timer::from_first_poll(shard, Duration::from_secs(9))
+}
+
+fn started(mut timer: Timer) -> Timer {
+    assert!(timer.poll(Waker::noop()).is_pending());
+    timer
+}
+
+/// Tasks that sleep are often woken on another worker, and drop their timers there.
+#[test]
+fn a_thread_keeps_its_shard_as_timers_of_other_threads_end_on_it() {
+    let of_another_thread = || {
+        let handle = Handle::current();
+        let start = || {
+            let _entered = handle.enter();
+            started(new_timer(None))
+        };
+        std::thread::scope(|scope| scope.spawn(start).join().unwrap())
+    };
+    assert_starts_without_a_lock(
+        || {
+            drop(started(new_timer(None)));
+            // Its number is the next one, and chooses another shard.
+            drop(of_another_thread());
+        },
+        |()| vec![started(new_timer(None))],
+    );
+}
+
+/// As by `select!`, which polls in any order.
+#[test]
+fn timers_of_one_thread_are_started_in_any_order() {
+    assert_starts_without_a_lock(
+        || {
+            drop(started(new_timer(None)));
+            let last = with(|thread| thread.take_shard(kind_of(&None))).flatten();
+            assert!(last.is_some());
+            [new_timer(last), new_timer(None)]
+        },
+        |[first, second]| vec![started(second), started(first)],
+    );
 }
 
 #[test]

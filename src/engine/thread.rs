@@ -65,6 +65,8 @@ pub(crate) struct Thread {
     /// The shards that this thread used last, by kind. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
     /// cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
+    /// The shards that this thread looked up last, by kind.
+    own_shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
     last_long: Cell<WakerId>,
@@ -82,6 +84,7 @@ thread_local! {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
             shards: [const { Cell::new(None) }; SHARDS],
+            own_shards: [const { Cell::new(None) }; SHARDS],
             spare: RefCell::new(None),
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
@@ -123,6 +126,10 @@ pub(super) fn worker_index() -> Option<usize> {
 pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> {
     *shard = Some(engine_for(shared_of(shard), None).shard(0, kind_of(shard)));
     None
+}
+
+fn place(kind: Kind) -> usize {
+    2 * kind.wheel.place(SHARDS / 2) + usize::from(kind.may_refuse)
 }
 
 impl Drop for Thread {
@@ -227,7 +234,8 @@ impl Thread {
         }
         if !shard.as_ref().is_some_and(serves) {
             let new = || engine_for(shared_of(shard), runtime).shard(number, kind);
-            *shard = Some(last.take().filter(serves).unwrap_or_else(new));
+            let own = || self.own_shard(kind, serves, new);
+            *shard = Some(last.take().filter(serves).unwrap_or_else(own));
         }
         last.set(last.take().or_else(|| shard.clone()));
         None
@@ -267,10 +275,24 @@ impl Thread {
         }
     }
 
+    /// Returns this thread's shard, which `serves` it. To look up a `new` one takes a lock of all engines. A timer that is not polled yet may have taken the
+    /// last shard with it, and one that has come from another thread, as those of tasks that sleep often do, may have left another.
+    #[track_caller]
+    fn own_shard(
+        &self,
+        kind: Kind,
+        serves: impl Fn(&Arc<Shard>) -> bool,
+        new: impl FnOnce() -> Arc<Shard>,
+    ) -> Arc<Shard> {
+        let place = &self.own_shards[place(kind)];
+        let shard = place.take().filter(serves).unwrap_or_else(new);
+        place.set(Some(shard.clone()));
+        shard
+    }
+
     /// Returns the place of the last shard of a kind, where that of another wheel may be.
     fn shard_place(&self, kind: Kind) -> &Cell<Option<Arc<Shard>>> {
-        let wheel = kind.wheel.place(SHARDS / 2);
-        &self.shards[2 * wheel + usize::from(kind.may_refuse)]
+        &self.shards[place(kind)]
     }
 
     /// Takes out the shard that this thread used last for timers of a kind.

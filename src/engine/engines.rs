@@ -8,7 +8,6 @@
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
-    collections::{HashMap, hash_map::Entry},
     future::poll_fn,
     task::{Poll, Wake, Waker},
     time::Duration,
@@ -31,18 +30,9 @@ use super::{
     events::{self, catch_panic},
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock, planted},
+    sync::{Arc, OnceLock, Ordering::Relaxed, planted},
     waker_id::WakerId,
 };
-
-type Engines = HashMap<(WheelId, Id), Arc<Engine>>;
-
-/// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
-static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
-
-fn engines() -> MutexGuard<'static, Engines> {
-    lock(LazyLock::force(&ENGINES))
-}
 
 /// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
 const LINGER: Duration = Duration::from_millis(10);
@@ -65,10 +55,8 @@ pub(crate) struct Engine {
 }
 
 /// Returns the engines of a wheel.
-pub(crate) fn of_wheel(wheel: WheelId) -> Vec<Arc<Engine>> {
-    let engines = engines();
-    let of_wheel = engines.iter().filter(|((of, _), _)| *of == wheel);
-    of_wheel.map(|(_, engine)| engine.clone()).collect()
+pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
+    shared.engines().clone()
 }
 
 /// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none.
@@ -139,7 +127,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
 }
 
 fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
-    let engines = of_wheel(shared.wheel);
+    let engines = of_wheel(shared);
     let (mut entries, mut arena_bytes) = (0, 0);
     for shard in engines.iter().flat_map(|engine| existing(&engine.shards)) {
         let usage = shard.usage();
@@ -157,7 +145,11 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
-    engines().get(&(shared.wheel, runtime)).cloned()
+    find_in(&shared.engines(), runtime)
+}
+
+fn find_in(engines: &[Arc<Engine>], runtime: Id) -> Option<Arc<Engine>> {
+    engines.iter().find(|engine| engine.runtime == runtime).cloned()
 }
 
 /// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
@@ -194,17 +186,17 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
         has_alternative_timer,
     };
     runtime.spawn(task.run());
-    let mut engines = engines();
-    match engines.entry((shared.wheel, runtime.id())) {
-        Entry::Occupied(other) => {
-            let found = other.get().clone();
-            drop(engines);
-            engine.end();
-            return Some(found);
-        }
-        Entry::Vacant(_) if engine.alarm.has_ended() && !planted("begun_ended") => return None,
-        Entry::Vacant(place) => _ = place.insert(engine.clone()),
+    let mut engines = shared.engines();
+    let other = find_in(&engines, runtime.id());
+    if other.is_some() {
+        drop(engines);
+        engine.end();
+        return other;
     }
+    if engine.alarm.has_ended() && !planted("begun_ended") {
+        return None;
+    }
+    engines.push(engine.clone());
     drop(engines);
     events::engine_changed(shared.name(), "started");
     Some(engine)
@@ -234,7 +226,7 @@ impl Engine {
             Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
         // Under the lock under which the engine ends, because that ends the shards which there are.
-        let _engines = engines();
+        let _engines = self.shared.engines();
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
             shard.end(&mut Vec::new());
@@ -299,16 +291,14 @@ impl Engine {
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
     fn end(&self) {
-        let mut engines = engines();
-        // Dropped with no lock held, as is the table's engine.
+        let mut engines = self.shared.engines();
+        // Dropped with no lock held, as is the wheel's reference to this engine.
         let Some(_seat) = self.alarm.take_down() else {
             return;
         };
         let mut wakers = Vec::new();
-        let removed = match engines.entry((self.shared.wheel, self.runtime)) {
-            Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
-            _ => None,
-        };
+        let place = engines.iter().position(|engine| std::ptr::eq(&**engine, self));
+        let removed = place.map(|place| engines.swap_remove(place));
         for shard in existing(&self.shards) {
             shard.end(&mut wakers);
         }

@@ -15,7 +15,7 @@ use super::{
     clock::{Moment, Nanos},
     engines::{self, existing},
     shard::Shard,
-    shared::{Shared, WheelId},
+    shared::Shared,
     thread::{with, worker_index},
     timer::Timer,
 };
@@ -155,7 +155,7 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
             let is_left = with(|thread| thread.spare_deadline()).unwrap().is_some();
             // As when the driver comes in a minute.
             let here = Handle::current().id();
-            let engines = engines::of_wheel(WheelId::GLOBAL);
+            let engines = engines::of_wheel(Shared::global());
             let shards = engines.iter().flat_map(|engine| existing(&engine.shards));
             let woken: usize = shards
                 .filter(|shard| shard.runtime == Some(here))

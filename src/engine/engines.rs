@@ -3,7 +3,7 @@
 //! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others are still polled, and destructors start
 //! timers, which have to work as Tokio's do. So the drop of the engine's task does not end the engine. It only marks it as closing, and sees that
 //! Tokio's timer is set. Once the tasks are gone, Tokio fires all of its timers, also those whose moment has not come, and that ends the engine:
-//! it leaves the table and wakes all that is pending. To end by mistake would do no harm, because the next poll begins another engine, which is
+//! it leaves the list of engines and wakes all that is pending. To end by mistake would do no harm, because the next poll begins another engine, which is
 //! closing from the start. After that, a poll panics in Tokio's words.
 
 use std::{

@@ -39,7 +39,7 @@ use super::{
 /// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
 
-/// The number of shards that a thread remembers, two for a wheel. Others are looked up in the table of engines.
+/// The number of shards that a thread remembers, two for a wheel. Others are looked up in the list of engines.
 const SHARDS: usize = 8;
 
 /// The entry of a cancelled timer, with the task that its waker wakes.

@@ -5,7 +5,10 @@ use std::future::IntoFuture;
 use tokio::task;
 
 use super::{Duration, Instant, UNBOUND};
-use crate::timers::{sleep::Sleep, timeout::Timeout};
+use crate::{
+    engine::clock::Moment,
+    timers::{sleep::Sleep, timeout::Timeout},
+};
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
 ///
@@ -99,6 +102,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 #[inline]
 fn require_timers() {
     if task::try_id().is_none() {
-        drop(tokio::time::sleep(Duration::ZERO));
+        // Until any instant, which takes no clock reading.
+        drop(tokio::time::sleep_until(Moment::ZERO.instant()));
     }
 }

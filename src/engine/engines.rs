@@ -30,7 +30,7 @@ use super::{
     events::{self, catch_panic},
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, OnceLock, Ordering::Relaxed, planted},
+    sync::{Arc, OnceLock, Ordering::Relaxed, lock, planted},
     waker_id::WakerId,
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Engine {
 
 /// Returns the engines of a wheel.
 pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
-    shared.engines().clone()
+    lock(&shared.engines).clone()
 }
 
 /// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none.
@@ -145,7 +145,7 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
-    find_in(&shared.engines(), runtime)
+    find_in(&lock(&shared.engines), runtime)
 }
 
 fn find_in(engines: &[Arc<Engine>], runtime: Id) -> Option<Arc<Engine>> {
@@ -186,7 +186,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
         has_alternative_timer,
     };
     runtime.spawn(task.run());
-    let mut engines = shared.engines();
+    let mut engines = lock(&shared.engines);
     let other = find_in(&engines, runtime.id());
     if other.is_some() {
         drop(engines);
@@ -226,7 +226,7 @@ impl Engine {
             Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
         // Under the lock under which the engine ends, because that ends the shards which there are.
-        let _engines = self.shared.engines();
+        let _engines = lock(&self.shared.engines);
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
             shard.end(&mut Vec::new());
@@ -291,7 +291,7 @@ impl Engine {
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
     fn end(&self) {
-        let mut engines = self.shared.engines();
+        let mut engines = lock(&self.shared.engines);
         // Dropped with no lock held, as is the wheel's reference to this engine.
         let Some(_seat) = self.alarm.take_down() else {
             return;

@@ -10,7 +10,7 @@ use super::{
     events,
     labels::Labels,
     lag::{LagHistogram, LagRecorder},
-    sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock},
+    sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
 };
 
 /// The settings that a wheel is built with.
@@ -78,8 +78,8 @@ pub(crate) struct Shared {
     pub(crate) labels: Labels,
     pub(crate) stats: Stats,
     builder_runtime: Option<BuilderRuntime>,
-    /// Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
-    engines: Mutex<Vec<Arc<Engine>>>,
+    /// One for each runtime, until it ends. The lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
+    pub(in crate::engine) engines: Mutex<Vec<Arc<Engine>>>,
     /// What engines that have ended have counted.
     ended: Mutex<Tally>,
     /// Whether every handle of the wheel has been dropped, so that an engine without timers ends.
@@ -171,11 +171,6 @@ impl Shared {
             given.has_ended.store(true, Ordering::Relaxed);
             drop(lock(&given.handle).take());
         }
-    }
-
-    /// Locks the engines, one for each runtime, until they end.
-    pub(in crate::engine) fn engines(&self) -> MutexGuard<'_, Vec<Arc<Engine>>> {
-        lock(&self.engines)
     }
 
     /// Adds what an engine that has ended has counted.

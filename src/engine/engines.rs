@@ -145,10 +145,7 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
-    find_in(&lock(&shared.engines), runtime)
-}
-
-fn find_in(engines: &[Arc<Engine>], runtime: Id) -> Option<Arc<Engine>> {
+    let engines = lock(&shared.engines);
     engines.iter().find(|engine| engine.runtime == runtime).cloned()
 }
 
@@ -187,11 +184,11 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     };
     runtime.spawn(task.run());
     let mut engines = lock(&shared.engines);
-    let other = find_in(&engines, runtime.id());
-    if other.is_some() {
+    let other = engines.iter().find(|other| other.runtime == engine.runtime);
+    if let Some(other) = other.cloned() {
         drop(engines);
         engine.end();
-        return other;
+        return Some(other);
     }
     if engine.alarm.has_ended() && !planted("begun_ended") {
         return None;

@@ -258,12 +258,6 @@ impl Bitmap {
         }
     }
 
-    /// Returns whether the set is empty.
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.summary.iter().all(|bits| *bits == 0)
-    }
-
     /// Returns the smallest member that is at least `from`, which may be greater than all members.
     #[inline]
     pub(super) fn next(&self, from: usize) -> Option<usize> {

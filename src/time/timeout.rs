@@ -5,10 +5,7 @@ use std::future::IntoFuture;
 use tokio::task;
 
 use super::{Duration, Instant, UNBOUND};
-use crate::{
-    engine::clock::Moment,
-    timers::{sleep::Sleep, timeout::Timeout},
-};
+use crate::timers::{sleep::Sleep, timeout::Timeout};
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
 ///
@@ -102,7 +99,6 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 #[inline]
 fn require_timers() {
     if task::try_id().is_none() {
-        // Until any instant, which takes no clock reading.
-        drop(tokio::time::sleep_until(Moment::ZERO.instant()));
+        drop(tokio::time::sleep(Duration::ZERO));
     }
 }

@@ -3,12 +3,11 @@
 //! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others are still polled, and destructors start
 //! timers, which have to work as Tokio's do. So the drop of the engine's task does not end the engine. It only marks it as closing, and sees that
 //! Tokio's timer is set. Once the tasks are gone, Tokio fires all of its timers, also those whose moment has not come, and that ends the engine:
-//! it leaves the table and wakes all that is pending. To end by mistake would do no harm, because the next poll begins another engine, which is
+//! it leaves the list of engines and wakes all that is pending. To end by mistake would do no harm, because the next poll begins another engine, which is
 //! closing from the start. After that, a poll panics in Tokio's words.
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
-    collections::{HashMap, hash_map::Entry},
     future::poll_fn,
     task::{Poll, Wake, Waker},
     time::Duration,
@@ -31,25 +30,9 @@ use super::{
     events::{self, catch_panic},
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock, planted},
+    sync::{Arc, OnceLock, Ordering::Relaxed, lock, planted},
     waker_id::WakerId,
 };
-
-type Engines = HashMap<(WheelId, Id), Arc<Engine>>;
-
-/// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
-static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
-
-fn engines() -> MutexGuard<'static, Engines> {
-    lock(LazyLock::force(&ENGINES))
-}
-
-/// Calls `act` under the lock of all engines.
-#[cfg(all(test, not(loom)))]
-pub(super) fn while_locked<R>(act: impl FnOnce() -> R) -> R {
-    let _engines = engines();
-    act()
-}
 
 /// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
 const LINGER: Duration = Duration::from_millis(10);
@@ -72,10 +55,8 @@ pub(crate) struct Engine {
 }
 
 /// Returns the engines of a wheel.
-pub(crate) fn of_wheel(wheel: WheelId) -> Vec<Arc<Engine>> {
-    let engines = engines();
-    let of_wheel = engines.iter().filter(|((of, _), _)| *of == wheel);
-    of_wheel.map(|(_, engine)| engine.clone()).collect()
+pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
+    lock(&shared.engines).clone()
 }
 
 /// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none.
@@ -146,7 +127,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
 }
 
 fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
-    let engines = of_wheel(shared.wheel);
+    let engines = of_wheel(shared);
     let (mut entries, mut arena_bytes) = (0, 0);
     for shard in engines.iter().flat_map(|engine| existing(&engine.shards)) {
         let usage = shard.usage();
@@ -164,7 +145,8 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
-    engines().get(&(shared.wheel, runtime)).cloned()
+    let engines = lock(&shared.engines);
+    engines.iter().find(|engine| engine.runtime == runtime).cloned()
 }
 
 /// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
@@ -201,17 +183,17 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
         has_alternative_timer,
     };
     runtime.spawn(task.run());
-    let mut engines = engines();
-    match engines.entry((shared.wheel, runtime.id())) {
-        Entry::Occupied(other) => {
-            let found = other.get().clone();
-            drop(engines);
-            engine.end();
-            return Some(found);
-        }
-        Entry::Vacant(_) if engine.alarm.has_ended() && !planted("begun_ended") => return None,
-        Entry::Vacant(place) => _ = place.insert(engine.clone()),
+    let mut engines = lock(&shared.engines);
+    let other = engines.iter().find(|other| other.runtime == engine.runtime);
+    if let Some(other) = other.cloned() {
+        drop(engines);
+        engine.end();
+        return Some(other);
     }
+    if engine.alarm.has_ended() && !planted("begun_ended") {
+        return None;
+    }
+    engines.push(engine.clone());
     drop(engines);
     events::engine_changed(shared.name(), "started");
     Some(engine)
@@ -241,7 +223,7 @@ impl Engine {
             Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
         // Under the lock under which the engine ends, because that ends the shards which there are.
-        let _engines = engines();
+        let _engines = lock(&self.shared.engines);
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
             shard.end(&mut Vec::new());
@@ -306,16 +288,14 @@ impl Engine {
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
     fn end(&self) {
-        let mut engines = engines();
-        // Dropped with no lock held, as is the table's engine.
+        let mut engines = lock(&self.shared.engines);
+        // Dropped with no lock held, as is the wheel's reference to this engine.
         let Some(_seat) = self.alarm.take_down() else {
             return;
         };
         let mut wakers = Vec::new();
-        let removed = match engines.entry((self.shared.wheel, self.runtime)) {
-            Entry::Occupied(engine) if std::ptr::eq(&**engine.get(), self) => Some(engine.remove()),
-            _ => None,
-        };
+        let place = engines.iter().position(|engine| std::ptr::eq(&**engine, self));
+        let removed = place.map(|place| engines.swap_remove(place));
         for shard in existing(&self.shards) {
             shard.end(&mut wakers);
         }

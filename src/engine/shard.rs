@@ -188,15 +188,6 @@ impl Shard {
         Moment(self.horizon.load(Relaxed))
     }
 
-    /// Returns the horizon or, of a shard that has ended, that up to which entries have expired.
-    fn last_horizon(&self) -> Moment {
-        let horizon = self.horizon();
-        if horizon != Moment::NEVER {
-            return horizon;
-        }
-        lock(&self.state).ended_at.unwrap_or(Moment::ZERO)
-    }
-
     pub(crate) fn next_visit(&self) -> Moment {
         Moment(self.next_visit.load(Relaxed))
     }
@@ -212,7 +203,12 @@ impl Shard {
 
     /// Returns whether an entry has expired that was due at `deadline`. Otherwise it is there, or was as the shard ended.
     pub(crate) fn has_expired(&self, deadline: Moment) -> bool {
-        deadline <= self.last_horizon()
+        let horizon = self.horizon();
+        if horizon != Moment::NEVER {
+            return deadline <= horizon;
+        }
+        let ended_at = lock(&self.state).ended_at;
+        ended_at.is_some_and(|last| deadline <= last)
     }
 
     /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`. A `spare` in this shard gives up its cell, or is reused.

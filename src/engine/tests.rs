@@ -16,7 +16,8 @@ use super::{
     clock::{Moment, Nanos},
     engines::{self, existing},
     shard::{Shard, TimerShard, kind_of},
-    shared::{Shared, WheelId},
+    shared::Shared,
+    sync::lock,
     thread::{with, worker_index},
     timer::Timer,
 };
@@ -99,7 +100,7 @@ fn nothing_else_teaches_them() {
     }
 }
 
-/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not take the lock of all engines.
+/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not take the lock of the wheel's engines.
 fn assert_starts_without_a_lock<T>(
     prepare: impl FnOnce() -> T + Send,
     start_timers: impl FnOnce(T) -> Vec<Timer> + Send,
@@ -120,10 +121,10 @@ fn assert_starts_without_a_lock<T>(
             drop(timers);
         });
         is_prepared.recv().unwrap();
-        let outcome = engines::while_locked(|| {
-            may_start.send(()).unwrap();
-            is_started.recv_timeout(Duration::from_secs(5))
-        });
+        let engines = lock(&Shared::global().engines);
+        may_start.send(()).unwrap();
+        let outcome = is_started.recv_timeout(Duration::from_secs(5));
+        drop(engines);
         outcome.expect("started with the lock held by another thread");
     });
 }
@@ -229,7 +230,7 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
             let is_left = with(|thread| thread.spare_deadline()).unwrap().is_some();
             // As when the driver comes in a minute.
             let here = Handle::current().id();
-            let engines = engines::of_wheel(WheelId::GLOBAL);
+            let engines = engines::of_wheel(Shared::global());
             let shards = engines.iter().flat_map(|engine| existing(&engine.shards));
             let woken: usize = shards
                 .filter(|shard| shard.runtime == Some(here))

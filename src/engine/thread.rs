@@ -39,7 +39,7 @@ use super::{
 /// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
 
-/// The number of shards that a thread remembers, two for a wheel. Others are looked up in the table of engines.
+/// The number of shards that a thread remembers, two for a wheel. Others are looked up in the list of engines.
 const SHARDS: usize = 8;
 
 /// The entry of a cancelled timer, with the task that its waker wakes.
@@ -62,11 +62,11 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the task from which this thread is to learn that it is a worker.
     learning: Cell<Weak<()>>,
-    /// The shards that this thread used last, by kind. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
+    /// The shards of the timers that ended here last. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
     /// cost of a timeout around a ready future.
-    shards: [Cell<Option<Arc<Shard>>>; SHARDS],
-    /// The shards that this thread looked up last, by kind.
-    own_shards: [Cell<Option<Arc<Shard>>>; SHARDS],
+    last_shards: Shards,
+    /// The shards that this thread looked up, because that takes a lock of all workers.
+    own_shards: Shards,
     spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
     last_long: Cell<WakerId>,
@@ -83,8 +83,8 @@ thread_local! {
         Thread {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
-            shards: [const { Cell::new(None) }; SHARDS],
-            own_shards: [const { Cell::new(None) }; SHARDS],
+            last_shards: Shards::new(),
+            own_shards: Shards::new(),
             spare: RefCell::new(None),
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
@@ -128,8 +128,17 @@ pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> 
     None
 }
 
-fn place(kind: Kind) -> usize {
-    2 * kind.wheel.place(SHARDS / 2) + usize::from(kind.may_refuse)
+/// The shards that a thread remembers, by kind. One of another wheel may be in the place of a kind.
+struct Shards([Cell<Option<Arc<Shard>>>; SHARDS]);
+
+impl Shards {
+    const fn new() -> Shards {
+        Shards([const { Cell::new(None) }; SHARDS])
+    }
+
+    fn place(&self, kind: Kind) -> &Cell<Option<Arc<Shard>>> {
+        &self.0[2 * kind.wheel.place(SHARDS / 2) + usize::from(kind.may_refuse)]
+    }
 }
 
 impl Drop for Thread {
@@ -218,7 +227,7 @@ impl Thread {
         let index = index.filter(|_| here == runtime);
         let number = index.unwrap_or_else(number::get);
         let serves = |shard: &Arc<Shard>| runtime.is_some_and(|runtime| shard.serves(kind, runtime, number));
-        let last = self.shard_place(kind);
+        let last = self.last_shards.place(kind);
         if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
             self.note_if_unclaimed(&spare);
             self.set_spare_deadline(Moment::ZERO);
@@ -233,9 +242,12 @@ impl Thread {
             drop(spare.cancel());
         }
         if !shard.as_ref().is_some_and(serves) {
-            let new = || engine_for(shared_of(shard), runtime).shard(number, kind);
-            let own = || self.own_shard(kind, serves, new);
-            *shard = Some(last.take().filter(serves).unwrap_or_else(own));
+            // A timer that is not polled yet may have taken the last shard with it, and one that has come from another thread may have left another.
+            let own = self.own_shards.place(kind);
+            let known = last.take().filter(serves).or_else(|| own.take().filter(serves));
+            let found = known.unwrap_or_else(|| engine_for(shared_of(shard), runtime).shard(number, kind));
+            own.set(own.take().or_else(|| Some(found.clone())));
+            *shard = Some(found);
         }
         last.set(last.take().or_else(|| shard.clone()));
         None
@@ -275,30 +287,10 @@ impl Thread {
         }
     }
 
-    /// Returns this thread's shard, which `serves` it. To look up a `new` one takes a lock of all engines. A timer that is not polled yet may have taken the
-    /// last shard with it, and one that has come from another thread, as those of tasks that sleep often do, may have left another.
-    #[track_caller]
-    fn own_shard(
-        &self,
-        kind: Kind,
-        serves: impl Fn(&Arc<Shard>) -> bool,
-        new: impl FnOnce() -> Arc<Shard>,
-    ) -> Arc<Shard> {
-        let place = &self.own_shards[place(kind)];
-        let shard = place.take().filter(serves).unwrap_or_else(new);
-        place.set(Some(shard.clone()));
-        shard
-    }
-
-    /// Returns the place of the last shard of a kind, where that of another wheel may be.
-    fn shard_place(&self, kind: Kind) -> &Cell<Option<Arc<Shard>>> {
-        &self.shards[place(kind)]
-    }
-
     /// Takes out the shard that this thread used last for timers of a kind.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let last = self.shard_place(kind);
+        let last = self.last_shards.place(kind);
         let shard = last.take();
         if shard.as_ref().is_some_and(|shard| shard.kind == kind) {
             return shard;
@@ -313,7 +305,7 @@ impl Thread {
         if shard.keeps_runtime() {
             return;
         }
-        let last = self.shard_place(shard.kind);
+        let last = self.last_shards.place(shard.kind);
         drop(last.replace(Some(shard)));
     }
 

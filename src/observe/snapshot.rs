@@ -125,7 +125,7 @@ impl Wheel {
         };
         // Spares are entries that are not pending.
         let spares = counts::sums(|shard| shard.kind.wheel == shared.wheel).kept;
-        for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
+        for (engine, parts) in engines::of_wheel(shared).iter().enumerate() {
             // Timers that may be refused have shards of their own.
             for pair in parts.shards.chunks(2) {
                 let add = |shard: &Arc<Shard>| {

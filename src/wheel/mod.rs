@@ -90,7 +90,7 @@ struct Handles {
 impl Drop for Handles {
     fn drop(&mut self) {
         self.shared.forget_handles();
-        for engine in engines::of_wheel(self.shared.wheel) {
+        for engine in engines::of_wheel(&self.shared) {
             engine.alarm.notice_unused(&self.shared);
         }
         WHEELS.fetch_sub(1, Ordering::Relaxed);

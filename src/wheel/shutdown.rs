@@ -48,7 +48,7 @@ impl Wheel {
         for task in &added {
             unprocessed.tasks.extend(task.hand_back(&mut joiners));
         }
-        for engine in engines::of_wheel(self.shared().wheel) {
+        for engine in engines::of_wheel(self.shared()) {
             unprocessed.timers += engine.shut_down(&mut wakers);
         }
         // No lock is held from here on, because a waker may shut the wheel down, and to drop a task that finished meanwhile drops its result too.

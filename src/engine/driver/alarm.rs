@@ -59,7 +59,7 @@ struct Seat {
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
-    driver: Option<Box<Driver>>,
+    driver: Option<Driver>,
     /// When the driver runs next, or never.
     at: Moment,
     /// Whether Tokio's timer was given the waker since the driver ran last. If it has fired all the same, the driver is about to run.
@@ -114,7 +114,7 @@ impl Alarm {
             timer: TokioTimer::new(origin),
             ahead: None,
             waker,
-            driver: Some(Box::default()),
+            driver: Some(Driver::default()),
             at: Moment::NEVER,
             has_waker: false,
         });
@@ -184,7 +184,7 @@ impl Alarm {
 
     /// Takes the driver, and when it was to run.
     #[inline]
-    pub(crate) fn take(&self) -> Option<(Box<Driver>, Moment)> {
+    pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut()?;
         let driver = seat.driver.take()?;
@@ -194,7 +194,7 @@ impl Alarm {
 
     /// Gives the driver back after a turn at `now`.
     #[inline]
-    pub(crate) fn give_back(&self, driver: Box<Driver>, now: Moment, next: Next) -> SetOutcome {
+    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> SetOutcome {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
             drop(guard);

@@ -168,7 +168,7 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
 /// Panics in Tokio's words if the runtime's timers are disabled.
 #[track_caller]
 pub(crate) fn begin_of_millisecond() -> Moment {
-    let mut sleep = pin!(time::sleep(MILLISECOND));
+    let mut sleep = pin!(time::sleep_until(Moment::ZERO.instant()));
     let precision = if may_be_paused() { Nanos(1) } else { PRECISION };
     let mut tries = (0..4).map(|_| processed_last(sleep.as_mut(), precision.to_duration()));
     tries.find_map(|begin| begin).map_or_else(Moment::now, Moment::of)

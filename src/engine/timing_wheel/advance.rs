@@ -230,7 +230,7 @@ impl<T> TimingWheel<T> {
     fn is_rounds_away(&self, now: Tick) -> bool {
         self.levels.last().is_some_and(|top| {
             let passes = top.number(now) - top.number(self.now);
-            passes > top.len as u64 && !top.used.is_empty()
+            passes > top.len as u64 && top.used.next(0).is_some()
         })
     }
 

@@ -32,7 +32,7 @@ impl<T> TimingWheel<T> {
                 let entries = list(*bucket, Place((level * ring.len + at) as u32));
                 used.extend((!entries.is_empty()).then_some(at));
                 told.extend(ring.used.next(at).filter(|next| *next == at));
-                let is_mixed = ring.mixed.get(at) == Some(&true);
+                let is_mixed = ring.whole.get(at) == Some(&false);
                 assert!(!is_mixed || !entries.is_empty(), "2: an empty bucket is mixed");
                 let cursor = entries.iter().position(|index| *index == self.cursor);
                 looked_at |= cursor.is_some();

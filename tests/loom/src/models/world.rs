@@ -269,7 +269,7 @@ impl World {
 
     pub(super) fn assert_ended(&self) {
         assert!(
-            engines::of_wheel(self.shared.wheel).is_empty(),
+            engines::of_wheel(&self.shared).is_empty(),
             "an engine has not ended"
         );
         let counts = engines::usage(&self.shared).counts;

@@ -325,7 +325,6 @@ impl<T> TimingWheel<T> {
 }
 
 /// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that is due.
-#[inline]
 fn level_of(levels: &mut [Level], now: Tick, due: Tick) -> Option<&mut Level> {
     let level = levels.iter_mut().find(|level| due <= level.last_tick);
     level.filter(|_| due > now)

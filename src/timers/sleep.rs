@@ -202,7 +202,6 @@ pub struct Sleep {
 
 impl Sleep {
     /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at the first poll.
-    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn after(shard: TimerShard, now: Moment, duration: Duration) -> Sleep {
         Sleep {
@@ -224,7 +223,6 @@ impl Sleep {
     /// Creates the timer of a timeout, whose duration counts from the first poll. `source` is the public function, for the console. That wraps the future
     /// itself, because a large one is costly to move.
     #[cfg_attr(feature = "console", track_caller)]
-    #[inline]
     pub(crate) fn of_timeout(shard: TimerShard, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
             timer: Timer::from_first_poll(shard, duration),

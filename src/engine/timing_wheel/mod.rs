@@ -169,7 +169,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Gives a timer another value. Returns the former one.
-    #[inline]
     pub(crate) fn replace(&mut self, key: &Key, value: T) -> T {
         mem::replace(&mut self.entries[key.index() as usize].value, value)
     }
@@ -182,7 +181,6 @@ impl<T> TimingWheel<T> {
     /// Moves a timer to another tick and gives it another value, as if it were new. Returns the former value.
     ///
     /// The last entry of a bucket stays where it is if it is to be the last one of that again.
-    #[inline]
     pub(crate) fn reinsert(&mut self, key: &Key, due: Tick, value: T) -> T {
         let index = key.index();
         let entry = &mut self.entries[index as usize];
@@ -294,7 +292,6 @@ impl<T> TimingWheel<T> {
     pub(crate) const CELL: usize = mem::size_of::<Option<Entry<T>>>();
 
     /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for that.
-    #[inline]
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))

@@ -155,7 +155,6 @@ impl Shard {
     }
 
     /// Returns the runtime that was given to the builder, unless it has ended.
-    #[inline]
     pub(crate) fn builder_runtime(&self) -> Option<Id> {
         if self.has_builder_runtime {
             self.shared.builder_runtime()

@@ -232,7 +232,6 @@ impl Sleep {
 
     /// Creates the timer of a timeout that has a deadline.
     #[cfg_attr(feature = "console", track_caller)]
-    #[inline]
     pub(crate) fn of_timeout_at(shard: TimerShard, deadline: Instant, source: &'static str) -> Sleep {
         Sleep {
             timer: Timer::at(shard, Moment::of(deadline)),

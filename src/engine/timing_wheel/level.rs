@@ -62,7 +62,6 @@ impl Bucket {
     }
 
     /// Makes an entry the last one. Returns the one before, which the caller notes in the entry.
-    #[inline]
     pub(super) fn append<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32) -> u32 {
         let prev = mem::replace(&mut self.tail, index);
         match prev {
@@ -83,7 +82,6 @@ impl Bucket {
         (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
-    #[inline]
     pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, prev: u32, next: u32) {
         match prev {
             NIL => self.head = next,
@@ -191,7 +189,6 @@ impl Level {
     }
 
     /// Unlinks an entry from the bucket at `at`.
-    #[inline]
     pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {

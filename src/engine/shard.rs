@@ -434,7 +434,6 @@ impl Shard {
     }
 
     /// Takes the wakers of timers that are due at `tick`, which begins at `now`: `batch` at most.
-    #[inline]
     pub(crate) fn visit(&self, tick: Tick, now: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
         let mut state = lock(&self.state);
         let Some(wheel) = &mut state.wheel else {

@@ -220,7 +220,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Appends an entry that is in no list to the list of the tick at which it is due.
-    #[inline]
     fn link(&mut self, index: u32, due: Tick) {
         let (place, prev) = self.append(index, due);
         let entry = &mut self.entries[index as usize];

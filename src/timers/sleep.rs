@@ -400,6 +400,7 @@ fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) 
 ///
 /// A future that always uses up the budget must not keep its own timer from elapsing. So `had_budget` says whether there was some
 /// before that future was polled, and if there was, its timer is polled even without budget.
+// A call more takes 18 instructions in each timeout with a label.
 #[inline(always)]
 pub(crate) fn poll_on_budget<T>(
     had_budget: HadBudget,

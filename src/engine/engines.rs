@@ -313,7 +313,6 @@ impl Engine {
 
 /// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn, because in a storm a turn would otherwise
 /// never end.
-#[inline]
 pub(crate) fn turn(
     shards: &[OnceLock<Arc<Shard>>],
     alarm: &Alarm,

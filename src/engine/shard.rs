@@ -155,7 +155,6 @@ impl Shard {
     }
 
     /// Returns the runtime that was given to the builder, unless it has ended.
-    #[inline]
     pub(crate) fn builder_runtime(&self) -> Option<Id> {
         if self.has_builder_runtime {
             self.shared.builder_runtime()
@@ -431,7 +430,6 @@ impl Shard {
     }
 
     /// Takes the wakers of timers that are due at `tick`, which begins at `now`: `batch` at most.
-    #[inline]
     pub(crate) fn visit(&self, tick: Tick, now: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
         let mut state = lock(&self.state);
         let Some(wheel) = &mut state.wheel else {

@@ -131,7 +131,6 @@ impl Shared {
     }
 
     /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not ended.
-    #[inline]
     pub(crate) fn builder_runtime(&self) -> Option<Id> {
         let given = self.builder_runtime.as_ref()?;
         (!given.has_ended.load(Ordering::Relaxed)).then_some(given.id)

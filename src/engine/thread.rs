@@ -280,7 +280,6 @@ impl Thread {
     }
 
     /// Counts a spare that has been taken over.
-    #[inline]
     pub(crate) fn count_take_over(&self) {
         if let Some(counts) = self.counts.get() {
             counts.count_take_over();
@@ -339,7 +338,6 @@ impl Thread {
             .switch_to(Some(shard.clone()));
     }
 
-    #[inline]
     fn set_spare_deadline(&self, deadline: Moment) {
         if let Some(counts) = self.counts.get() {
             counts.set_spare_deadline(deadline);

@@ -128,7 +128,6 @@ impl Label {
     /// # }
     /// ```
     #[track_caller]
-    #[inline]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         require_runtime();
         let sleep = Sleep::of_timeout_at(UNBOUND, deadline, "Label::timeout_at");

@@ -82,7 +82,6 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 /// # }
 /// ```
 #[track_caller]
-#[inline]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     require_timers();
     let sleep = Sleep::of_timeout_at(UNBOUND, deadline, "Wheel::timeout_at");

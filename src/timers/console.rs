@@ -120,6 +120,7 @@ mod untracked {
 
         pub(crate) fn restart(&mut self, _: &'static str, _: impl FnOnce() -> Duration) {}
 
+        // A call more takes 17 instructions in each timeout with a label, and 19 in each sleep.
         #[inline(always)]
         pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
             poll()

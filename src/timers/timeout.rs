@@ -54,7 +54,6 @@ impl Wheel {
     /// # drop(sender);
     /// # }
     /// ```
-    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(
@@ -94,7 +93,6 @@ impl Wheel {
     /// assert!(Instant::now() >= deadline);
     /// # }
     /// ```
-    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
         let sleep = Sleep::of_timeout_at(self.unbound_shard(), deadline, "Wheel::timeout_at");
@@ -133,7 +131,6 @@ impl Wheel {
     /// assert_eq!(refused, Err(TimeoutError::Shutdown));
     /// # }
     /// ```
-    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
         let sleep = Sleep::of_timeout(self.unbound_refusable_shard(), duration, "Wheel::try_timeout");
@@ -170,7 +167,6 @@ impl Wheel {
     /// assert!(error.is_elapsed());
     /// # }
     /// ```
-    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
         let sleep = Sleep::of_timeout_at(self.unbound_refusable_shard(), deadline, "Wheel::try_timeout_at");

@@ -300,7 +300,6 @@ impl Wheel {
     }
 
     /// Returns the shard of an unbound timer that the wheel may refuse.
-    #[inline]
     pub(crate) fn unbound_refusable_shard(&self) -> TimerShard {
         last_shard_like(&self.0.unbound_refusable)
     }

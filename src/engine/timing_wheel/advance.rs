@@ -105,7 +105,6 @@ impl<T> TimingWheel<T> {
 
     /// Returns whether a bucket expires as a whole when it begins, and so is not spread. On the top level it may have timers of later
     /// rounds.
-    #[inline]
     pub(super) fn is_whole(&self, level: usize, number: u64) -> bool {
         !self.is_top(level) && self.levels[level].is_whole(number)
     }
@@ -152,7 +151,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns the next entry to be looked at because it is due. With one level, it may be of a later round.
-    #[inline]
     pub(super) fn next_due(&self) -> Option<u32> {
         let walks = self.levels.len() == 1 && self.cursor != NIL;
         let next = if walks { self.cursor } else { self.overdue.head };
@@ -179,7 +177,6 @@ impl<T> TimingWheel<T> {
 
     /// Returns the number of the next used bucket of a level. A bucket that has been spread, and has only timers of later rounds
     /// left, is skipped.
-    #[inline]
     fn next_used(&self, level: usize) -> Option<u64> {
         let ring = &self.levels[level];
         let hand = ring.number(self.now);
@@ -187,7 +184,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns whether the bucket after the hand has only timers of later rounds left.
-    #[inline]
     fn is_walked_through(&self, level: usize) -> bool {
         level > 0
             && self.cursor == NIL
@@ -237,7 +233,6 @@ impl<T> TimingWheel<T> {
     /// Advances to one tick before the last bucket of the top level that begins by `now`, and sorts all timers that are due by
     /// then into `overdue`. Advancing round by round would look at every timer once per round.
     #[cold]
-    #[inline(never)]
     fn sort_rounds(&mut self, now: Tick) {
         let Some(top) = self.levels.last() else { return };
         let end = Tick((top.number(now) << top.shift) - 1);

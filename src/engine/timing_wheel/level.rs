@@ -57,13 +57,11 @@ pub(super) struct Bucket {
 impl Bucket {
     pub(super) const EMPTY: Bucket = Bucket { head: NIL, tail: NIL };
 
-    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head == NIL
     }
 
     /// Makes an entry the last one. Returns the one before, which the caller notes in the entry.
-    #[inline]
     pub(super) fn append<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32) -> u32 {
         let prev = mem::replace(&mut self.tail, index);
         match prev {
@@ -84,7 +82,6 @@ impl Bucket {
         (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
-    #[inline]
     pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, prev: u32, next: u32) {
         match prev {
             NIL => self.head = next,
@@ -129,36 +126,30 @@ impl Level {
     }
 
     /// Returns the number of the bucket of a tick.
-    #[inline]
     pub(super) fn number(&self, tick: Tick) -> u64 {
         tick.0 >> self.shift
     }
 
     /// Returns the tick at which a bucket begins.
-    #[inline]
     pub(super) fn begin(&self, number: u64) -> Tick {
         Tick(number << self.shift)
     }
 
-    #[inline]
     pub(super) fn index(&self, number: u64) -> usize {
         number as usize & (self.len - 1)
     }
 
-    #[inline]
     pub(super) fn bucket(&self, number: u64) -> Bucket {
         let bucket = self.buckets.get(self.index(number));
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
 
     /// Returns whether a bucket is whole: every timer in it is due when the bucket begins, so that it can expire from there.
-    #[inline]
     pub(super) fn is_whole(&self, number: u64) -> bool {
         self.whole.get(self.index(number)) != Some(&false)
     }
 
     /// Returns the place of a tick that belongs on this level.
-    #[inline]
     pub(super) fn place(&self, due: Tick) -> Place {
         Place(self.first + self.index(self.number(due)) as u32)
     }
@@ -169,7 +160,6 @@ impl Level {
     }
 
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
-    #[inline]
     pub(super) fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
         if self.buckets.is_empty() {
             self.allocate();
@@ -192,7 +182,6 @@ impl Level {
     }
 
     /// Marks the bucket of a tick as mixed if it has to be spread for the sake of an entry that is due then.
-    #[inline]
     pub(super) fn mark_if_mixed(&mut self, due: Tick) {
         let number = self.number(due);
         if due != self.begin(number) {
@@ -201,7 +190,6 @@ impl Level {
     }
 
     /// Unlinks an entry from the bucket at `at`.
-    #[inline]
     pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {
@@ -211,7 +199,6 @@ impl Level {
     }
 
     /// Empties the bucket at `at`, which is whole.
-    #[inline]
     pub(super) fn clear(&mut self, at: usize) {
         self.buckets[at] = Bucket::EMPTY;
         self.used.remove(at);
@@ -219,7 +206,6 @@ impl Level {
 
     /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported in the next round's
     /// bucket.
-    #[inline]
     pub(super) fn next_used(&self, after: u64) -> Option<u64> {
         let first = self.index(after.wrapping_add(1));
         let used = self.used.next(first).or_else(|| self.used.next(0))?;
@@ -244,13 +230,11 @@ impl Bitmap {
         }
     }
 
-    #[inline]
     pub(super) fn insert(&mut self, member: usize) {
         self.words[member / 64] |= 1 << (member % 64);
         self.summary[member / 4096] |= 1 << (member / 64 % 64);
     }
 
-    #[inline]
     pub(super) fn remove(&mut self, member: usize) {
         let word = &mut self.words[member / 64];
         *word &= !(1 << (member % 64));
@@ -260,7 +244,6 @@ impl Bitmap {
     }
 
     /// Returns the smallest member that is at least `from`, which may be greater than all members.
-    #[inline]
     pub(super) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));
         if bits != 0 {

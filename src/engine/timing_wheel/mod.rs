@@ -169,7 +169,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Gives a timer another value. Returns the former one.
-    #[inline]
     pub(crate) fn replace(&mut self, key: &Key, value: T) -> T {
         mem::replace(&mut self.entries[key.index() as usize].value, value)
     }
@@ -182,7 +181,6 @@ impl<T> TimingWheel<T> {
     /// Moves a timer to another tick and gives it another value, as if it were new. Returns the former value.
     ///
     /// The last entry of a bucket stays where it is if it is to be the last one of that again.
-    #[inline]
     pub(crate) fn reinsert(&mut self, key: &Key, due: Tick, value: T) -> T {
         let index = key.index();
         let entry = &mut self.entries[index as usize];
@@ -222,7 +220,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Appends an entry that is in no list to the list of the tick at which it is due.
-    #[inline]
     fn link(&mut self, index: u32, due: Tick) {
         let (place, prev) = self.append(index, due);
         let entry = &mut self.entries[index as usize];
@@ -294,7 +291,6 @@ impl<T> TimingWheel<T> {
     pub(crate) const CELL: usize = mem::size_of::<Option<Entry<T>>>();
 
     /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for that.
-    #[inline]
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
@@ -325,7 +321,6 @@ impl<T> TimingWheel<T> {
 }
 
 /// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that is due.
-#[inline]
 fn level_of(levels: &mut [Level], now: Tick, due: Tick) -> Option<&mut Level> {
     let level = levels.iter_mut().find(|level| due <= level.last_tick);
     level.filter(|_| due > now)

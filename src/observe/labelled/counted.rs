@@ -51,7 +51,6 @@ impl Counted {
     }
 
     /// Counts the beginning at the first poll.
-    #[inline]
     fn begin_poll<'a>(&mut self, shared: impl FnOnce() -> &'a Shared) {
         if self.progress == Progress::New {
             self.progress = Progress::Begun;

@@ -199,7 +199,6 @@ impl Labelled {
     /// assert_eq!(wheel.snapshot().labels[0].refused, 1);
     /// # }
     /// ```
-    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(
         &self,
@@ -240,7 +239,6 @@ impl Labelled {
     /// assert_eq!(labelled.try_timeout_at(deadline, async { 7 }).await, Ok(7));
     /// # }
     /// ```
-    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(
         &self,

@@ -65,7 +65,6 @@ impl QueueTimer {
         rounded.unwrap_or(instant)
     }
 
-    #[inline]
     pub(super) fn unset(&mut self) {
         if self.deadline.take().is_some() {
             drop(self.sleep.timer.cancel());

@@ -81,7 +81,6 @@ impl Turns {
         }
     }
 
-    #[inline(never)]
     fn push_far(&mut self, turn: Turn) {
         self.far_len += 1;
         let at = self.far.partition_point(|segment| segment.after >= turn);

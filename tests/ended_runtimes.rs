@@ -15,7 +15,7 @@ use std::{
 
 use support::*;
 use tickwheel::{Wheel, time};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
@@ -155,7 +155,7 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     // Tokio keeps a few of its own for signals, once in a process.
     io_runtime().block_on(use_it());
-    let ways: [(&str, fn()); 5] = [
+    let ways: [(&str, fn()); 6] = [
         ("the global wheel", || io_runtime().block_on(use_it())),
         ("a wheel without a runtime", || {
             let wheel = Wheel::new();
@@ -166,6 +166,17 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
             let wheel = wheel_on(&runtime);
             runtime.block_on(wheel.sleep(ms(1)));
             drop(wheel);
+        }),
+        ("a wheel whose engine ends before its runtime", || {
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .start_paused(true)
+                .build();
+            let runtime = runtime.unwrap();
+            let wheel = wheel_on(&runtime);
+            runtime.block_on(wheel.sleep(ms(1)));
+            drop(wheel);
+            runtime.block_on(settle());
         }),
         ("a wheel dropped after its runtime", || {
             let runtime = io_runtime();
@@ -191,10 +202,7 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
 /// A runtime with I/O, and so with descriptors.
 #[cfg(target_os = "linux")]
 fn io_runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
+    Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// Timers on two wheels at once: a thread keeps a spare with the memory of one ended task, not of all that ended lately.

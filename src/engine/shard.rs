@@ -44,8 +44,8 @@ pub(crate) struct Shard {
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) kind: Kind,
-    /// Whether a runtime was given to the builder.
-    has_builder_runtime: bool,
+    /// Whether a runtime was given to the builder. What keeps such a shard may keep the descriptors of that runtime.
+    pub(crate) has_builder_runtime: bool,
     /// The engine's runtime. `None` for a shard of no engine, which only unbound timers have.
     pub(crate) runtime: Option<Id>,
     /// The number of timers for which memory was asked.
@@ -161,11 +161,6 @@ impl Shard {
         } else {
             None
         }
-    }
-
-    /// Returns whether this shard would keep the descriptors of a runtime: that which was given to the builder, until an engine sees it end.
-    pub(crate) fn keeps_runtime(&self) -> bool {
-        self.has_builder_runtime && self.runtime.is_none()
     }
 
     /// Returns whether this is the shard for timers of a kind of thread or worker `number` in a runtime's engine, and has not ended.

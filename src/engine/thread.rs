@@ -64,9 +64,10 @@ pub(crate) struct Thread {
     learning: Cell<Weak<()>>,
     /// The shards of the timers that ended here last. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
     /// cost of a timeout around a ready future.
-    last_shards: Shards,
-    /// The shards that this thread looked up, because that takes a lock of all workers.
-    own_shards: Shards,
+    last_shards: ByKind<Option<Arc<Shard>>>,
+    /// The shards that this thread looked up, because that takes a lock of all workers. A timer that is not polled yet may have taken the last shard with
+    /// it, and one that has come from another thread may have left another.
+    own_shards: ByKind<Weak<Shard>>,
     spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
     last_long: Cell<WakerId>,
@@ -83,8 +84,8 @@ thread_local! {
         Thread {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
-            last_shards: Shards::new(),
-            own_shards: Shards::new(),
+            last_shards: ByKind([const { Cell::new(None) }; SHARDS]),
+            own_shards: ByKind([const { Cell::new(Weak::new()) }; SHARDS]),
             spare: RefCell::new(None),
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
@@ -128,15 +129,11 @@ pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> 
     None
 }
 
-/// The shards that a thread remembers, by kind. One of another wheel may be in the place of a kind.
-struct Shards([Cell<Option<Arc<Shard>>>; SHARDS]);
+/// What a thread remembers by kind. What is there may be of another wheel.
+struct ByKind<T>([Cell<T>; SHARDS]);
 
-impl Shards {
-    const fn new() -> Shards {
-        Shards([const { Cell::new(None) }; SHARDS])
-    }
-
-    fn place(&self, kind: Kind) -> &Cell<Option<Arc<Shard>>> {
+impl<T> ByKind<T> {
+    fn place(&self, kind: Kind) -> &Cell<T> {
         &self.0[2 * kind.wheel.place(SHARDS / 2) + usize::from(kind.may_refuse)]
     }
 }
@@ -242,14 +239,16 @@ impl Thread {
             drop(spare.cancel());
         }
         if !shard.as_ref().is_some_and(serves) {
-            // A timer that is not polled yet may have taken the last shard with it, and one that has come from another thread may have left another.
-            let own = self.own_shards.place(kind);
-            let known = last.take().filter(serves).or_else(|| own.take().filter(serves));
-            let found = known.unwrap_or_else(|| engine_for(shared_of(shard), runtime).shard(number, kind));
-            own.set(own.take().or_else(|| Some(found.clone())));
-            *shard = Some(found);
+            let known = last
+                .take()
+                .filter(serves)
+                .or_else(|| self.own_shard(kind).filter(serves));
+            *shard = known.or_else(|| {
+                let found = engine_for(shared_of(shard), runtime).shard(number, kind);
+                self.own_shards.place(kind).set(Arc::downgrade(&found));
+                Some(found)
+            });
         }
-        last.set(last.take().or_else(|| shard.clone()));
         None
     }
 
@@ -286,7 +285,7 @@ impl Thread {
         }
     }
 
-    /// Takes out the shard that this thread used last for timers of a kind.
+    /// Returns a shard of a kind for a new timer, which will probably wait there: that of the timer that ended here last, or this thread's own.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
         let last = self.last_shards.place(kind);
@@ -295,17 +294,24 @@ impl Thread {
             return shard;
         }
         last.set(shard);
-        None
+        self.own_shard(kind).filter(|shard| shard.kind == kind)
     }
 
-    /// Remembers the shard of a timer that is gone.
+    fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
+        let own = self.own_shards.place(kind);
+        let shard = own.take();
+        let upgraded = shard.upgrade();
+        own.set(shard);
+        upgraded
+    }
+
+    /// Remembers the shard of a timer that is gone, unless that would keep a runtime's descriptors open.
     #[inline]
     pub(crate) fn return_shard(&self, shard: Arc<Shard>) {
-        if shard.keeps_runtime() {
-            return;
+        if !shard.has_builder_runtime {
+            let last = self.last_shards.place(shard.kind);
+            drop(last.replace(Some(shard)));
         }
-        let last = self.last_shards.place(shard.kind);
-        drop(last.replace(Some(shard)));
     }
 
     /// Keeps the entry of a timer that is cancelled, in place of another one.

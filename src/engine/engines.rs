@@ -30,7 +30,7 @@ use super::{
     events::{self, catch_panic},
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, OnceLock, Ordering::Relaxed, lock, planted},
+    sync::{Arc, OnceLock, Ordering::Relaxed, lock},
     waker_id::WakerId,
 };
 
@@ -177,12 +177,6 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     };
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
-    // No lock is held here, because a runtime that is shutting down drops the task at once.
-    let task = EngineTask {
-        engine: engine.clone(),
-        has_alternative_timer,
-    };
-    runtime.spawn(task.run());
     let mut engines = lock(&shared.engines);
     let other = engines.iter().find(|other| other.runtime == engine.runtime);
     if let Some(other) = other.cloned() {
@@ -190,11 +184,17 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
         engine.end();
         return Some(other);
     }
-    if engine.alarm.has_ended() && !planted("begun_ended") {
-        return None;
-    }
     engines.push(engine.clone());
     drop(engines);
+    // A hook of the runtime may start timers as the task is spawned, and a runtime that is shutting down drops the task at once.
+    let task = EngineTask {
+        engine: engine.clone(),
+        has_alternative_timer,
+    };
+    runtime.spawn(task.run());
+    if engine.alarm.has_ended() {
+        return None;
+    }
     events::engine_changed(shared.name(), "started");
     Some(engine)
 }

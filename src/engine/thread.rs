@@ -285,7 +285,7 @@ impl Thread {
         }
     }
 
-    /// Returns a shard of a kind for a new timer, which will probably wait there: that of the timer that ended here last, or this thread's own.
+    /// Takes out the shard of the timer of a kind that ended here last.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
         let last = self.last_shards.place(kind);
@@ -294,15 +294,17 @@ impl Thread {
             return shard;
         }
         last.set(shard);
-        self.own_shard(kind).filter(|shard| shard.kind == kind)
+        None
     }
 
-    fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
+    /// Returns the shard of a kind that this thread looked up last.
+    #[inline]
+    pub(crate) fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
         let own = self.own_shards.place(kind);
         let shard = own.take();
         let upgraded = shard.upgrade();
         own.set(shard);
-        upgraded
+        upgraded.filter(|shard| shard.kind == kind)
     }
 
     /// Remembers the shard of a timer that is gone, unless that would keep a runtime's descriptors open.

@@ -325,11 +325,18 @@ impl Wheel {
     }
 }
 
-/// Returns the shard that this thread used last for timers of the kind of an unbound one, because a new timer will probably wait there.
+/// Returns the shard of the timer that ended on this thread last, of the kind of an unbound one, because a new timer will probably wait there.
 #[inline]
 fn last_shard_like(unbound: &TimerShard) -> TimerShard {
     let last = thread::with(|thread| thread.take_shard(kind_of(unbound))).flatten();
-    last.or_else(|| unbound.clone())
+    last.or_else(|| own_shard_like(unbound))
+}
+
+/// Returns this thread's shard or, if it has none, the unbound one, whose count of references all workers share.
+#[cold]
+fn own_shard_like(unbound: &TimerShard) -> TimerShard {
+    let own = thread::with(|thread| thread.own_shard(kind_of(unbound))).flatten();
+    own.or_else(|| unbound.clone())
 }
 
 impl WeakWheel {

@@ -30,9 +30,19 @@ use super::{
     events::{self, catch_panic},
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, OnceLock, Ordering::Relaxed, lock},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock},
     waker_id::WakerId,
 };
+
+/// All engines of the process, of which there are few. The lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's
+/// path.
+type Engines = Vec<((WheelId, Id), Arc<Engine>)>;
+
+static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
+
+pub(super) fn engines() -> MutexGuard<'static, Engines> {
+    lock(LazyLock::force(&ENGINES))
+}
 
 /// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
 const LINGER: Duration = Duration::from_millis(10);
@@ -56,7 +66,9 @@ pub(crate) struct Engine {
 
 /// Returns the engines of a wheel.
 pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
-    lock(&shared.engines).clone()
+    let engines = engines();
+    let of_wheel = engines.iter().filter(|((wheel, _), _)| *wheel == shared.wheel);
+    of_wheel.map(|(_, engine)| engine.clone()).collect()
 }
 
 /// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none.
@@ -145,8 +157,9 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
-    let engines = lock(&shared.engines);
-    engines.iter().find(|engine| engine.runtime == runtime).cloned()
+    let engines = engines();
+    let found = engines.iter().find(|(of, _)| *of == (shared.wheel, runtime));
+    found.map(|(_, engine)| engine.clone())
 }
 
 /// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
@@ -177,14 +190,15 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     };
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
-    let mut engines = lock(&shared.engines);
-    let other = engines.iter().find(|other| other.runtime == engine.runtime);
-    if let Some(other) = other.cloned() {
+    let key = (shared.wheel, engine.runtime);
+    let mut engines = engines();
+    if let Some((_, other)) = engines.iter().find(|(of, _)| *of == key) {
+        let other = other.clone();
         drop(engines);
         engine.end();
         return Some(other);
     }
-    engines.push(engine.clone());
+    engines.push((key, engine.clone()));
     drop(engines);
     // A hook of the runtime may start timers as the task is spawned, and a runtime that is shutting down drops the task at once.
     let task = EngineTask {
@@ -223,7 +237,7 @@ impl Engine {
             Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
         // Under the lock under which the engine ends, because that ends the shards which there are.
-        let _engines = lock(&self.shared.engines);
+        let _engines = engines();
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
             shard.end(&mut Vec::new());
@@ -288,13 +302,15 @@ impl Engine {
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
     fn end(&self) {
-        let mut engines = lock(&self.shared.engines);
-        // Dropped with no lock held, as is the wheel's reference to this engine.
+        let mut engines = engines();
+        // Dropped with no lock held, as is the list's reference to this engine.
         let Some(_seat) = self.alarm.take_down() else {
             return;
         };
         let mut wakers = Vec::new();
-        let place = engines.iter().position(|engine| std::ptr::eq(&**engine, self));
+        let place = engines
+            .iter()
+            .position(|(_, engine)| std::ptr::eq(&**engine, self));
         let removed = place.map(|place| engines.swap_remove(place));
         for shard in existing(&self.shards) {
             shard.end(&mut wakers);

@@ -16,7 +16,7 @@
 //!                      engines   Tokio fires all of its timers: every waker is woken, and its timer is bound elsewhere
 //! ```
 //!
-//! Locks are taken in this order: a wheel's list of engines, the list of threads' counts of spares, one thread's, a shard, the wheel's tally of ended engines,
+//! Locks are taken in this order: the list of engines, the list of threads' counts of spares, one thread's, a shard, the wheel's tally of ended engines,
 //! the alarm's seat, the alarm's runtime, Tokio's own.
 
 pub(crate) mod clock;

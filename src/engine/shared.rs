@@ -6,7 +6,6 @@ use tokio::runtime::{Handle, Id};
 
 use super::{
     clock::{Moment, Nanos, Slack, may_be_paused_in},
-    engines::Engine,
     events,
     labels::Labels,
     lag::{LagHistogram, LagRecorder},
@@ -78,8 +77,6 @@ pub(crate) struct Shared {
     pub(crate) labels: Labels,
     pub(crate) stats: Stats,
     builder_runtime: Option<BuilderRuntime>,
-    /// One for each runtime, until it ends. The lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
-    pub(in crate::engine) engines: Mutex<Vec<Arc<Engine>>>,
     /// What engines that have ended have counted.
     ended: Mutex<Tally>,
     /// Whether every handle of the wheel has been dropped, so that an engine without timers ends.
@@ -124,7 +121,6 @@ impl Shared {
                 has_ended: AtomicBool::new(false),
                 handle: Mutex::new(Some(handle)),
             }),
-            engines: Mutex::default(),
             ended: Mutex::default(),
             has_no_handle: AtomicBool::new(false),
         }

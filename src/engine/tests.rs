@@ -17,7 +17,6 @@ use super::{
     engines::{self, existing},
     shard::{Shard, TimerShard, kind_of},
     shared::Shared,
-    sync::lock,
     thread::{with, worker_index},
     timer::Timer,
 };
@@ -100,7 +99,7 @@ fn nothing_else_teaches_them() {
     }
 }
 
-/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not take the lock of the wheel's engines.
+/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not take the lock of all engines.
 fn assert_starts_without_a_lock<T>(
     prepare: impl FnOnce() -> T + Send,
     start_timers: impl FnOnce(T) -> Vec<Timer> + Send,
@@ -121,7 +120,7 @@ fn assert_starts_without_a_lock<T>(
             drop(timers);
         });
         is_prepared.recv().unwrap();
-        let engines = lock(&Shared::global().engines);
+        let engines = engines::engines();
         may_start.send(()).unwrap();
         let outcome = is_started.recv_timeout(Duration::from_secs(5));
         drop(engines);

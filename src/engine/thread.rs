@@ -13,7 +13,9 @@
 //! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
 //! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
 //! the threads of a multi-thread runtime work for no other. So a thread that a task of our own, which nothing else polls, has seen as worker n
-//! of a runtime, n > 0, is that runtime's whenever one of Tokio's tasks is polled there as worker n. All others ask.
+//! of a runtime, n > 0, is that runtime's whenever one of Tokio's tasks is polled there as worker n. All others ask. Not told apart are a task that has entered
+//! another runtime, and one of a `LocalSet` in a `block_on` of another multi-thread runtime that is nested there: their timers wait on the worker's runtime, whose
+//! clock is the same, because a thread asks where a test may have paused the clock.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},

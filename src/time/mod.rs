@@ -19,7 +19,7 @@
 //!   first poll does not panic at all. Outside tasks the call of [`timeout()`] panics, as Tokio's does.
 //! - A tick of an [`Interval`] counts as missed when it is more than 5 ms, and more than one tick of the wheel and its slack, late.
 //! - A task may be woken once before its deadline, and the future then keeps waiting: at a deadline that it has since moved, at that of a timer that it
-//!   has dropped, or 34 s after the start of a timer of 69 s or more, if the task has just cancelled another one.
+//!   has dropped, or up to 34 s after the start of a timer of 69 s or more, if the task has just cancelled another one.
 //! - A runtime in which a timer of this module has waited has one more task, which `RuntimeMetrics::num_alive_tasks` counts.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` if their contents are, and [`Interval`] is a `Stream`.
 //!

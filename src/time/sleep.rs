@@ -12,7 +12,7 @@ use crate::{engine::clock::Moment, timers::sleep};
 /// Waits until `duration` has elapsed, on the global wheel.
 ///
 /// The sleep is never early, and less than one tick of the wheel late plus its slack and the runtime's own delay. A zero duration completes at
-/// the first poll. A duration that overflows the clock is taken as 30 years. In every other respect it behaves as
+/// the first poll. A duration of more than 30 years is taken as 30 years. In every other respect it behaves as
 /// `tokio::time::sleep`.
 ///
 /// A sleep is never refused, and goes on for the same instant on the runtime that polls it if the one on which it waits ends.
@@ -120,8 +120,8 @@ impl Sleep {
 
     /// Returns `true` if the deadline has passed.
     ///
-    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. After a shutdown of the
-    /// wheel, a sleep that was pending elapses only in a poll.
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. If the runtime on which it
+    /// waited has ended, it elapses only in a poll.
     ///
     /// # Examples
     ///

@@ -28,7 +28,7 @@ impl Wheel {
     /// The sleep completes at the first tick that begins at or after its deadline, so it is never early, and less than one tick
     /// late plus the runtime's own delay. Ticks begin on the same millisecond boundaries as Tokio's, so with the default tick of 1
     /// ms it is as precise as Tokio's sleep. A sleep of more than two seconds may in addition be late by a thousandth of its duration, up to 100 ms,
-    /// unless [`Builder::slack`](crate::Builder::slack) says otherwise. A duration that overflows the clock is taken as 30 years.
+    /// unless [`Builder::slack`](crate::Builder::slack) says otherwise. A duration of more than 30 years is taken as 30 years.
     ///
     /// A zero duration completes at the first poll. On a clock that a test has paused between two milliseconds it completes at the end of that
     /// millisecond, as Tokio's does, unless the wheel has a longer tick.

@@ -20,13 +20,13 @@ impl Wheel {
     ///
     /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and costs neither a lock
     /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
-    /// late plus the runtime's own delay and, as for a [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the first pending poll. A duration that
-    /// overflows the clock is taken as 30 years. Like a [`sleep`](Wheel::sleep), a timeout is never refused; [`try_timeout`](Wheel::try_timeout) may be.
+    /// late plus the runtime's own delay and, as for a [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the first pending poll. A duration
+    /// of more than 30 years is taken as 30 years. Like a [`sleep`](Wheel::sleep), a timeout is never refused; [`try_timeout`](Wheel::try_timeout) may be.
     ///
     /// # Cancellation
     ///
     /// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread cancelled last may stay in
-    /// the wheel for the next timer of its task, for a minute at most. While it stays, it keeps a clone of the task's waker, and no metric counts it.
+    /// the wheel for the next timer of its task, for 69 s at most. While it stays, it keeps a clone of the task's waker, and no metric counts it.
     ///
     /// # Panics
     ///

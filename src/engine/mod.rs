@@ -4,14 +4,14 @@
 //!
 //! ```text
 //! first pending poll   timer     reads the clock; takes over the thread's spare, or:
-//!                      thread    which runtime, which shard
+//!                      thread    finds the runtime, and this thread's shard there
 //!                      engines   begins the runtime's engine, if there is none
-//!                      shard     under the lock, the waker goes into the timing wheel; for an earlier turn, the alarm is moved
-//! next polls           timer     one load: is the entry beyond the horizon?
-//! it completes         thread    the entry becomes the thread's spare
-//! it elapses           driver    Tokio's timer fires: a turn visits the shards that are due
-//!                      shard     publishes the horizon, takes the wakers out of the timing wheel
-//!                      timer     polled again, finds the horizon past its deadline: one load; before it, starts again for the rest
+//!                      shard     puts the waker into the timing wheel, under the lock; moves the alarm if the next visit would be too late
+//! next polls           timer     one load: is the entry due after the horizon?
+//! it completes         thread    keeps the entry as its spare
+//! it elapses           engines   Tokio's timer fires: a turn visits the shards that have something due
+//!                      shard     publishes the horizon, takes the due wakers out of the timing wheel
+//!                      timer     polled again: elapses if the horizon has reached its deadline, and otherwise starts again for the rest
 //! the runtime ends     engines   its tasks are dropped, the engine's among them: the engine is closing, and goes on until Tokio's timers end
 //!                      engines   Tokio fires all of its timers: every waker is woken, and its timer is bound elsewhere
 //! ```

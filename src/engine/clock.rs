@@ -114,7 +114,7 @@ impl Moment {
     const BEFORE_FIRST: u64 = 1 << 61;
 
     /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the thread's locals have been destroyed, Tokio
-    /// cannot tell that, and this reads the machine's.
+    /// cannot tell whether one has, and this reads the machine's.
     #[inline]
     pub(crate) fn now() -> Moment {
         let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());

@@ -34,8 +34,8 @@ use super::{
     waker_id::WakerId,
 };
 
-/// All engines of the process, of which there are few. The lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's
-/// path.
+/// All engines of the process, of which there are few. Their lock is taken as one begins or ends, by a timer whose thread does not remember its
+/// shard, by a task that is scheduled on a builder's runtime, and by whoever counts.
 type Engines = Vec<((WheelId, Id), Arc<Engine>)>;
 
 static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
@@ -47,7 +47,7 @@ pub(super) fn engines() -> MutexGuard<'static, Engines> {
 /// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// The number of timers handled under one lock. With fewer, threads that register timers get the lock in between again and again, and a storm takes
+/// The number of timers that expire under one lock. With fewer, threads that register timers get the lock in between again and again, and a storm takes
 /// longer. With more, a thread that waits for the lock waits for milliseconds.
 const BATCH: usize = 256;
 
@@ -131,7 +131,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
     loop {
         let ended = shared.ended_tally();
         let usage = usage_beside(shared, ended);
-        // What a shard that ends meanwhile has counted is neither here nor there.
+        // The tally of a shard that ends meanwhile moves to `ended` after that has been read, and before the shard is.
         if shared.ended_tally() == ended {
             return usage;
         }
@@ -178,7 +178,7 @@ fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
     engine
 }
 
-/// Begins an engine in the current runtime, unless the timers of that have ended.
+/// Begins the engine of the current runtime, or returns the one that another thread has begun meanwhile. Returns `None` if the runtime's timers have ended.
 #[cold]
 #[track_caller]
 fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
@@ -236,7 +236,7 @@ impl Engine {
             let place = (index / 2, shards / 2);
             Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
-        // Under the lock under which the engine ends, because that ends the shards which there are.
+        // An engine ends under this lock, with the shards that it has by then. One that is made afterwards has to be ended here.
         let _engines = engines();
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
@@ -250,7 +250,7 @@ impl Engine {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
             if self.alarm.is_closing() && at > now {
-                // All of the runtime's timers fire.
+                // The timer has fired before its moment, because the runtime ends its timers.
                 self.end();
                 return false;
             }

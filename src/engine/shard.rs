@@ -461,8 +461,8 @@ impl Shard {
         }
     }
 
-    /// Ends the shard, because its engine ends, or the wheel has been shut down and may refuse its timers. The caller wakes every pending future, so
-    /// that it goes on elsewhere or fails. Returns the number of timers that have not expired.
+    /// Ends the shard, because its engine ends, or the wheel has been shut down and may refuse its timers. Appends the wakers of all entries to `wakers`. The
+    /// caller wakes them, so that their futures go on elsewhere or fail. Returns the number of timers that have not expired.
     pub(crate) fn end(&self, wakers: &mut Vec<Waker>) -> usize {
         let mut state = lock(&self.state);
         if state.ended_at.is_some() {
@@ -475,7 +475,8 @@ impl Shard {
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();
         let taken = wheel.as_ref().map_or(0, TimingWheel::len);
-        // After a shutdown in the middle of a turn, timers succeed that are due by then. Those of an engine that has ended start anew.
+        // In the middle of a turn, entries may be left that are due by the horizon. A shutdown lets their timers elapse. If the engine ends, they
+        // count as cancelled, because they are started anew elsewhere.
         let due = wheel
             .as_ref()
             .filter(|_| self.kind.may_refuse && self.shared.limit.is_shutdown());

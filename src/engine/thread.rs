@@ -12,10 +12,10 @@
 //!
 //! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
 //! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
-//! the threads of a multi-thread runtime work for no other. So a thread that a task of our own, which nothing else polls, has seen as worker n
-//! of a runtime, n > 0, is that runtime's whenever one of Tokio's tasks is polled there as worker n. All others ask. Not told apart are a task that has entered
-//! another runtime, and one of a `LocalSet` in a `block_on` of another multi-thread runtime that is nested there: their timers wait on the worker's runtime, whose
-//! clock is the same, because a thread asks where a test may have paused the clock.
+//! the threads of a multi-thread runtime work for no other. So once a task of our own, which nothing else polls, has run on a thread as worker n > 0 of
+//! a runtime, the thread is in this runtime whenever it polls one of Tokio's tasks as worker n. In all other cases it asks Tokio. This takes two kinds of
+//! tasks for the worker's that are in another runtime: one that has entered it, and one of a `LocalSet` in a `block_on` of another multi-thread runtime that is
+//! nested there. Their timers wait on the worker's runtime, whose clock is the same, because a thread asks where a test may have paused the clock.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -41,8 +41,8 @@ use super::{
 /// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
 
-/// The number of shards that a thread remembers, two for a wheel. Others are looked up in the list of engines.
-const SHARDS: usize = 8;
+/// The number of kinds of which a thread remembers shards: two for each of four wheels. A fifth wheel takes the places of one of these.
+const KINDS: usize = 8;
 
 /// The entry of a cancelled timer, with the task that its waker wakes.
 pub(crate) struct Spare {
@@ -67,8 +67,9 @@ pub(crate) struct Thread {
     /// The shards of the timers that ended here last. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
     /// cost of a timeout around a ready future.
     last_shards: ByKind<Option<Arc<Shard>>>,
-    /// The shards that this thread looked up, because that takes a lock of all workers. A timer that is not polled yet may have taken the last shard with
-    /// it, and one that has come from another thread may have left another.
+    /// The shards that this thread looked up last, because to look one up takes the lock of all engines. They stand in for `last_shards`: a timer that is not
+    /// polled yet may have taken a shard from there, and one that has come from another thread may have left its own there. They are weak, so that they
+    /// keep no runtime's descriptors open.
     own_shards: ByKind<Weak<Shard>>,
     spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
@@ -86,8 +87,8 @@ thread_local! {
         Thread {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
-            last_shards: ByKind([const { Cell::new(None) }; SHARDS]),
-            own_shards: ByKind([const { Cell::new(Weak::new()) }; SHARDS]),
+            last_shards: ByKind([const { Cell::new(None) }; KINDS]),
+            own_shards: ByKind([const { Cell::new(Weak::new()) }; KINDS]),
             spare: RefCell::new(None),
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
@@ -131,12 +132,12 @@ pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> 
     None
 }
 
-/// What a thread remembers by kind. What is there may be of another wheel.
-struct ByKind<T>([Cell<T>; SHARDS]);
+/// What a thread remembers by kind. A place may hold something of another wheel, whose number shares that place.
+struct ByKind<T>([Cell<T>; KINDS]);
 
 impl<T> ByKind<T> {
     fn place(&self, kind: Kind) -> &Cell<T> {
-        &self.0[2 * kind.wheel.place(SHARDS / 2) + usize::from(kind.may_refuse)]
+        &self.0[2 * kind.wheel.place(KINDS / 2) + usize::from(kind.may_refuse)]
     }
 }
 
@@ -166,7 +167,7 @@ impl Thread {
     #[inline]
     fn find_runtime(&self, index: impl Fn() -> Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
-            // A task may have entered another runtime, which is not told here. That does no harm unless the other one's clock is not the machine's.
+            // Or in another one that the task has entered, as said above.
             Some((runtime, known)) if index() == Some(known) && task.is_task() && !may_be_paused() => {
                 Some(runtime)
             }
@@ -208,8 +209,8 @@ impl Thread {
         }
     }
 
-    /// Binds a timer to this thread's shard in the runtime that the caller is in. `shard` stands for its kind, and then is that shard. A spare there is
-    /// handed over, so that one lock serves two timers.
+    /// Binds a timer to this thread's shard in the runtime that was given to the builder or, without one, that the caller is in. `shard` stands for the
+    /// timer's kind, and is that shard afterwards. Returns the thread's spare if that is there too, so that one lock ends it and starts the timer.
     ///
     /// # Panics
     ///
@@ -237,7 +238,7 @@ impl Thread {
                 }
                 return Some(spare.entry);
             }
-            // Its task has come from another thread, whose shard would keep the memory of a burst for it.
+            // It was started on another thread. Its entry could hold up the memory of a burst there, which a shard frees when its last entry goes.
             drop(spare.cancel());
         }
         if !shard.as_ref().is_some_and(serves) {
@@ -287,7 +288,7 @@ impl Thread {
         }
     }
 
-    /// Takes out the shard of the timer of a kind that ended here last.
+    /// Takes out the shard of the timer that ended here last, of those of a kind.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
         let last = self.last_shards.place(kind);
@@ -299,7 +300,7 @@ impl Thread {
         None
     }
 
-    /// Returns the shard of a kind that this thread looked up last.
+    /// Returns the shard that this thread looked up last for timers of a kind, if it is still there.
     #[inline]
     pub(crate) fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
         let own = self.own_shards.place(kind);

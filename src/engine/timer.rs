@@ -312,7 +312,7 @@ impl Timer {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in time.
+    /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in time. Returns whether it did.
     #[inline]
     fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Option<Moment>) -> bool {
         let fits = |spare: &Spare| {

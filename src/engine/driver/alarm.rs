@@ -42,7 +42,8 @@ const PAUSE: Nanos = Nanos::MILLISECOND;
 pub(crate) struct Alarm {
     pub(crate) clock: Clock,
     seat: Mutex<Option<Seat>>,
-    /// Whether the runtime has dropped the engine's task. Stored before the seat is locked by [`Alarm::close`], and read under that lock.
+    /// Whether the runtime has dropped the engine's task. [`Alarm::close`] stores it before it locks the seat, and [`Alarm::set`] reads it under that
+    /// lock, so that whichever comes second knows of the other.
     is_closing: AtomicBool,
     /// Tells the engine's task that a turn is due on a test's clock, that the driver has more to do, or that the engine may not be needed any more.
     pub(crate) engine_task: Notify,
@@ -238,7 +239,8 @@ impl Alarm {
         self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
-    /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead.
+    /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead or, where the
+    /// engine's task makes the turns, that is told.
     #[inline]
     fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;

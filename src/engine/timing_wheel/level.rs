@@ -97,12 +97,12 @@ impl Bucket {
 /// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket number `n` is in
 /// the ring at `n` modulo its length. The bitmap records which buckets are in use, so that empty ones need not be looked at.
 pub(super) struct Level {
-    /// Allocated with the first timer of the level, as the next two are, because most shards use only the finer levels.
+    /// Allocated with the first timer of the level, as `used` and `whole` are, because most shards use only the finer levels.
     pub(super) buckets: Box<[Bucket]>,
     /// The number of buckets, a power of two.
     pub(super) len: usize,
     pub(super) used: Bitmap,
-    /// The buckets of which every timer is due as the bucket begins, so that it can expire from there.
+    /// `false` for a bucket that is marked as mixed: since it was empty, it has had a timer that is due after the bucket begins.
     pub(super) whole: Box<[bool]>,
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.

@@ -34,7 +34,8 @@
 //! next used bucket is. A timer that is cancelled before its bucket is spread is never moved.
 //!
 //! **Whole buckets.** The owner may round deadlines up to a multiple of a power of two ticks, so that timers expire in company. A coarse
-//! bucket is *whole* if all its timers are due as it begins. It is not spread, but expires as it is when it begins.
+//! bucket is *whole* if all its timers are due as it begins. It is not spread, but expires as it is when it begins. A bucket with other timers is
+//! marked as *mixed*, until it is empty again.
 //!
 //! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number 8, which `check_order` checks.
 //!

@@ -370,7 +370,7 @@ pub(crate) fn turn(
     }
 }
 
-/// Returns the two earliest of some moments, after `at` and a later one have been added.
+/// Merges two pairs of moments, each in order, into the two earliest. A moment with which both begin counts once.
 fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
     match at.cmp(&first) {
         Less => (at, later.min(first)),

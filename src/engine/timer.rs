@@ -20,8 +20,9 @@ use super::{
 /// A spare is due less than this, which is 69 s, after its timer was started or cancelled. So it is gone after a minute or so.
 const LONGEST_SPARE: Nanos = Nanos(1 << 36);
 
-/// A spare is taken over only if it is due after at least an eighth of the timer's duration. Otherwise the timer would soon have to be started again.
-const LEAST_PART: u64 = 8;
+/// A spare is taken over only if it is due after at least the timer's duration, or [`LONGEST_SPARE`] if that is less, divided by this. Otherwise the timer
+/// would soon have to be started again.
+const TAKE_OVER_DIVISOR: u64 = 8;
 
 /// One timer.
 #[derive(Debug)]
@@ -324,7 +325,7 @@ impl Timer {
                 && (entry_deadline > horizon || planted("unchecked_take_over"))
                 && spare.shard.clock.is_due_by(entry_deadline, deadline)
                 && entry_deadline.0.wrapping_sub(now.0)
-                    >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
+                    >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / TAKE_OVER_DIVISOR
                 && thread.spare_serves(spare, &self.shard)
         };
         let Some(spare) = thread.take_spare_if(fits) else {

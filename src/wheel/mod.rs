@@ -293,18 +293,18 @@ impl Wheel {
         &self.0.shared.settings
     }
 
-    /// Returns the shard of an unbound timer that the wheel may not refuse.
+    /// Returns the shard of a new, unbound timer that the wheel may not refuse. That is one which this thread remembers, if there is one.
     #[inline]
     pub(crate) fn unbound_shard(&self) -> TimerShard {
-        last_shard_like(&self.0.unbound)
+        take_shard_like(&self.0.unbound)
     }
 
-    /// Returns the shard of an unbound timer that the wheel may refuse.
+    /// Returns the shard of a new, unbound timer that the wheel may refuse, as [`Wheel::unbound_shard`] does.
     pub(crate) fn unbound_refusable_shard(&self) -> TimerShard {
-        last_shard_like(&self.0.unbound_refusable)
+        take_shard_like(&self.0.unbound_refusable)
     }
 
-    /// Returns the shard of unbound timers that the wheel may not refuse and that may be polled on any thread first.
+    /// Returns the shard of an unbound timer that the wheel may not refuse and that any thread may be the first to poll.
     pub(crate) fn unbound_shard_anywhere(&self) -> TimerShard {
         self.0.unbound.clone()
     }
@@ -325,14 +325,15 @@ impl Wheel {
     }
 }
 
-/// Returns the shard of the timer that ended on this thread last, of the kind of an unbound one, because a new timer will probably wait there.
+/// Takes out the shard in which a new timer of the kind of `unbound` will probably wait: that of the last such timer that ended on this thread. If there is
+/// none, returns another one of that kind.
 #[inline]
-fn last_shard_like(unbound: &TimerShard) -> TimerShard {
+fn take_shard_like(unbound: &TimerShard) -> TimerShard {
     let last = thread::with(|thread| thread.take_shard(kind_of(unbound))).flatten();
     last.or_else(|| own_shard_like(unbound))
 }
 
-/// Returns this thread's shard or, if it has none, the unbound one, whose count of references all workers share.
+/// Returns this thread's own shard or, if it has none, `unbound`, whose count of references all workers share.
 #[cold]
 fn own_shard_like(unbound: &TimerShard) -> TimerShard {
     let own = thread::with(|thread| thread.own_shard(kind_of(unbound))).flatten();

@@ -216,7 +216,7 @@ impl Alarm {
         match self.set(seat, after) {
             // Only a runtime that shuts down fires a timer early.
             SetOutcome::HasPassed if at > now && at > self.now() => SetOutcome::Waits,
-            set => set,
+            outcome => outcome,
         }
     }
 
@@ -274,7 +274,7 @@ impl Alarm {
         if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
             mem::swap(&mut seat.timer, ahead);
         }
-        let set = || {
+        let set_both = || {
             let has_passed = seat.timer.set(at, &seat.waker);
             if after != Moment::NEVER {
                 if seat.ahead.is_none() {
@@ -286,9 +286,9 @@ impl Alarm {
             }
             has_passed
         };
-        let set = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
-        seat.has_waker = matches!(set, Ok(false));
-        match set {
+        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set_both)));
+        seat.has_waker = matches!(has_passed, Ok(false));
+        match has_passed {
             Ok(true) if !planted("swallowed") => SetOutcome::HasPassed,
             Ok(_) => SetOutcome::Waits,
             Err(_) => {
@@ -319,9 +319,9 @@ impl Alarm {
             }
             Some(timer.register(&seat.waker))
         };
-        let set = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
-        seat.has_waker = matches!(set, Ok(Some(false)));
-        match set {
+        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        seat.has_waker = matches!(has_passed, Ok(Some(false)));
+        match has_passed {
             Ok(Some(false)) => SetOutcome::Waits,
             Ok(Some(true)) if at <= self.now() => SetOutcome::HasPassed,
             _ => SetOutcome::Ended,

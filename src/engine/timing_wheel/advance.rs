@@ -59,7 +59,7 @@ impl<T> TimingWheel<T> {
                 (_, Some((_, top))) if self.is_top(top) && self.is_rounds_away(now) => self.sort_rounds(now),
                 // The only level: the bucket may have timers of later rounds, so each is looked at.
                 (_, Some((begin, 0))) if self.is_top(0) => self.move_hand(begin),
-                (_, Some((begin, level))) if self.is_whole(level, self.levels[level].number(begin)) => {
+                (_, Some((begin, level))) if self.expires_whole(level, self.levels[level].number(begin)) => {
                     limit -= self.expire_bucket(level, begin, limit, expired, &mut done);
                 }
                 (_, Some((begin, level))) => {
@@ -105,7 +105,7 @@ impl<T> TimingWheel<T> {
 
     /// Returns whether a bucket expires as a whole when it begins, and so is not spread. On the top level it may have timers of later
     /// rounds.
-    pub(super) fn is_whole(&self, level: usize, number: u64) -> bool {
+    fn expires_whole(&self, level: usize, number: u64) -> bool {
         !self.is_top(level) && self.levels[level].is_whole(number)
     }
 
@@ -126,7 +126,7 @@ impl<T> TimingWheel<T> {
         let levels = self.levels.iter().enumerate();
         let mut visits = levels.filter_map(|(level, ring)| {
             let number = self.next_used(level)?;
-            let ahead = if self.is_whole(level, number) {
+            let ahead = if self.expires_whole(level, number) {
                 0
             } else {
                 (1 << ring.shift) / 2
@@ -322,7 +322,7 @@ impl<T> TimingWheel<T> {
     fn is_to_be_spread(&self, level: usize) -> bool {
         let next = self.levels[level].number(self.now) + 1;
         !self.levels[level].bucket(next).is_empty()
-            && !self.is_whole(level, next)
+            && !self.expires_whole(level, next)
             && !self.is_walked_through(level)
     }
 

@@ -144,7 +144,7 @@ impl Level {
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
 
-    /// Returns whether a bucket is whole: every timer in it is due when the bucket begins, so that it can expire from there.
+    /// Returns whether a bucket is not marked as mixed. Below the top level, every timer in it is then due as the bucket begins.
     pub(super) fn is_whole(&self, number: u64) -> bool {
         self.whole.get(self.index(number)) != Some(&false)
     }

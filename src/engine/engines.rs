@@ -281,13 +281,13 @@ impl Engine {
         }
     }
 
+    /// Returns whether the engine can end, because its wheel has no handle and no timers here. The entry of a spare is no timer.
     fn is_unused(&self) -> bool {
         if !self.shared.has_no_handle() {
             return false;
         }
         let entries: usize = existing(&self.shards).map(|shard| shard.usage().entries).sum();
         let is_own = |shard: &Shard| existing(&self.shards).any(|own| std::ptr::eq(&**own, shard));
-        // The entry of a spare is no timer.
         entries == 0 || entries == counts::sums(is_own).kept.len()
     }
 

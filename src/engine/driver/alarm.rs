@@ -18,8 +18,6 @@
 //! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the far future if to nothing else. Tokio
 //!    fires it when the runtime's timers end, before its moment, and that ends the engine. So does a timer that cannot be set any more.
 //! 5. What is called under a shard's lock does not end the engine, but returns the waker that does.
-//!
-//! The lock of the seat is the last in order but for that of `runtime` and Tokio's own.
 
 use std::{
     mem,

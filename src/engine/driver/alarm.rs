@@ -17,7 +17,8 @@
 //! 3. An engine that has ended has no seat.
 //! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the far future if to nothing else. Tokio
 //!    fires it when the runtime's timers end, before its moment, and that ends the engine. So does a timer that cannot be set any more.
-//! 5. What is called under a shard's lock does not end the engine, but returns the waker that does.
+//! 5. A thread that finds, as it sets the timer, that the engine has to end does not end it under the lock of the seat. It returns the waker that does,
+//!    which its caller wakes with no lock held.
 
 use std::{
     mem,

@@ -10,7 +10,7 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 /// Runs hyper's timers on a wheel: header read timeouts, keep-alive pings, idle connections.
 ///
 /// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus their slack and the runtime's own delay.
-/// [`reset`](hyper::rt::Timer::reset) re-arms a sleep in place, so the next keep-alive ping needs no allocation and, while the
+/// [`reset`](hyper::rt::Timer::reset) restarts a sleep in place, so the next keep-alive ping needs no allocation and, while the
 /// sleep is pending, does not touch the wheel. [`now`](hyper::rt::Timer::now) reads the wheel's clock, including one that a test
 /// has paused.
 ///

@@ -34,7 +34,7 @@ use crate::{engine::engines, wheel::Wheel};
 pub struct Metrics {
     /// The number of pending timers.
     pub pending: usize,
-    /// The number of timers that entered the wheel. A timer that is re-armed when its old deadline comes counts again.
+    /// The number of timers that entered the wheel. A timer that is started anew when its old deadline comes counts again.
     pub registered: u64,
     /// The number of timers whose deadline came while they were pending.
     pub expired: u64,

@@ -142,7 +142,7 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store: the timer stays in its bucket, and is re-armed when its old deadline comes. An earlier
+    /// A later deadline costs one store: the timer stays in its bucket, and is started anew when its old deadline comes. An earlier
     /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline, or within this call if
     /// that has passed. A sleep that had completed must be polled again to wait for the new deadline.
     ///

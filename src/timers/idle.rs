@@ -1,6 +1,6 @@
 //! `IdleTimer`: completes once it has not been touched for a given duration.
 //!
-//! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is re-armed there and then, so
+//! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is started anew there and then, so
 //! on the real clock traffic does not wake the task. The entry owns a reference to the timer's state until the timer is dropped.
 
 use std::{

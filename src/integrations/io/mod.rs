@@ -103,7 +103,7 @@ pin_project! {
     /// off frees its timers at once.
     ///
     /// Timeouts are never early and never refused, and less than one tick late plus their slack and the runtime's own delay. A byte costs one store and
-    /// at most one clock reading, because the timers stay in place in the wheel, and are re-armed only when their old deadline comes.
+    /// at most one clock reading, because the timers stay in place in the wheel, and are started anew only when their old deadline comes.
     ///
     /// Put this wrapper next to the socket, below TLS and buffers, because it cannot see the bytes that those layers move inside
     /// one flush. Under hyper, use only the write timeout: [the others cut off slow handlers and uploads](crate::io#under-hyper).

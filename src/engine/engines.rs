@@ -71,7 +71,8 @@ pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
     of_wheel.map(|(_, engine)| engine.clone()).collect()
 }
 
-/// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none.
+/// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none. That is the engine in the builder's
+/// runtime, if one was given.
 ///
 /// # Panics
 ///

@@ -424,14 +424,14 @@ impl Shard {
         }
     }
 
-    /// Takes the wakers of timers that are due at `tick`, which begins at `now`: `batch` at most.
-    pub(crate) fn visit(&self, tick: Tick, now: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
+    /// Takes the wakers of timers that are due at `tick`, which begins at `begin`: `batch` at most.
+    pub(crate) fn visit(&self, tick: Tick, begin: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
         let mut state = lock(&self.state);
         let Some(wheel) = &mut state.wheel else {
             return Advanced::default();
         };
-        if now > self.horizon() && !planted("late_horizon") {
-            self.horizon.store(now.0, Relaxed);
+        if begin > self.horizon() && !planted("late_horizon") {
+            self.horizon.store(begin.0, Relaxed);
         }
         let advanced = wheel.advance(tick, batch, due);
         self.release(advanced.expired);
@@ -450,7 +450,7 @@ impl Shard {
         let arena = wheel.release_arena(RETAINED.max(self.capacity));
         drop(state);
         drop(arena);
-        planted("late_horizon").then(|| self.horizon.store(now.0, Relaxed));
+        planted("late_horizon").then(|| self.horizon.store(begin.0, Relaxed));
         advanced
     }
 

@@ -220,8 +220,8 @@ impl Sleep {
         }
     }
 
-    /// Creates the timer of a timeout, whose duration counts from the first poll. `source` is the public function, for the console. That wraps the future
-    /// itself, because a large one is costly to move.
+    /// Creates the timer of a timeout, whose duration counts from the first poll. `source` is the public function, for the console, and
+    /// wraps the future itself, because a large one is costly to move.
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn of_timeout(shard: TimerShard, duration: Duration, source: &'static str) -> Sleep {
         Sleep {

@@ -109,9 +109,9 @@ impl Alarm {
 
     /// Sets the alarm up in the current runtime. `waker` makes the turns.
     pub(crate) fn set_up(&self, runtime: &Handle, waker: Waker) {
-        let origin = self.clock.past().instant();
+        let past = self.clock.past().instant();
         *lock(&self.seat) = Some(Seat {
-            timer: TokioTimer::new(origin),
+            timer: TokioTimer::new(past),
             ahead: None,
             waker,
             driver: Some(Driver::default()),

@@ -53,10 +53,10 @@ pub(super) struct TokioTimer {
 }
 
 impl TokioTimer {
-    /// Creates a timer of the current runtime. `now` saves it from reading the clock.
-    pub(super) fn new(now: Instant) -> TokioTimer {
+    /// Creates a timer of the current runtime that is not set. An interval needs an instant, and `past` saves it from reading the clock.
+    pub(super) fn new(past: Instant) -> TokioTimer {
         // It is moved before it could go on by its period.
-        let mut interval = time::interval_at(now, MILLISECOND);
+        let mut interval = time::interval_at(past, MILLISECOND);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         TokioTimer {
             interval,

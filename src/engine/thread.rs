@@ -13,9 +13,9 @@
 //! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
 //! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
 //! the threads of a multi-thread runtime work for no other. So once a task of our own, which nothing else polls, has run on a thread as worker n > 0 of
-//! a runtime, the thread is in this runtime whenever it polls one of Tokio's tasks as worker n. In all other cases it asks Tokio. This takes two kinds of
-//! tasks for the worker's that are in another runtime: one that has entered it, and one of a `LocalSet` in a `block_on` of another multi-thread runtime that is
-//! nested there. Their timers wait on the worker's runtime, whose clock is the same, because a thread asks where a test may have paused the clock.
+//! a runtime, the thread is in this runtime whenever it polls one of Tokio's tasks as worker n. In all other cases it asks Tokio. Two kinds of
+//! tasks are in another runtime and are mistaken for the worker's: one that has entered it, and one of a `LocalSet` in a `block_on` of another multi-thread
+//! runtime that is nested there. Their timers wait on the worker's runtime, whose clock is the same, because a thread asks where a test may have paused the clock.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -167,7 +167,7 @@ impl Thread {
     #[inline]
     fn find_runtime(&self, index: impl Fn() -> Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
-            // Or in another one that the task has entered, as said above.
+            // A task that has entered another runtime is mistaken here, as said above.
             Some((runtime, known)) if index() == Some(known) && task.is_task() && !may_be_paused() => {
                 Some(runtime)
             }

@@ -40,6 +40,24 @@ fn an_engine_starts_and_ends_in_each_runtime() {
     assert_eq!(told.len(), 4, "{told:?}");
 }
 
+/// The runtime drops the engine's task as it is spawned.
+#[test]
+fn of_an_engine_in_a_runtime_that_has_ended_both_or_neither_is_told() {
+    let (lines, _recording) = Lines::record();
+    let wheel = Wheel::new();
+    let runtime = paused_runtime();
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let polled = std::panic::catch_unwind(|| {
+        let _entered = handle.enter();
+        register_for(Waker::noop(), &mut wheel.sleep(ms(30)));
+    });
+    assert!(polled.is_err(), "as Tokio's sleep panics");
+    let told = lines.of_the_wheel();
+    let count = |event| told.iter().filter(|line| line.contains(event)).count();
+    assert_eq!(count("engine started"), count("engine ended"), "{told:?}");
+}
+
 /// Between two ticks of its intervals it has no timer. An engine that ended at once would be begun again at the next.
 #[test]
 fn a_wheel_without_a_handle_keeps_its_engine_between_two_timers() {

@@ -201,17 +201,14 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     }
     engines.push((key, engine.clone()));
     drop(engines);
+    events::engine_changed(shared.name(), "started");
     // A hook of the runtime may start timers as the task is spawned, and a runtime that is shutting down drops the task at once.
     let task = EngineTask {
         engine: engine.clone(),
         has_alternative_timer,
     };
     runtime.spawn(task.run());
-    if engine.alarm.has_ended() {
-        return None;
-    }
-    events::engine_changed(shared.name(), "started");
-    Some(engine)
+    Some(engine).filter(|engine| !engine.alarm.has_ended())
 }
 
 impl Engine {

@@ -30,7 +30,7 @@ use super::{
     events::{self, catch_panic},
     shard::{Kind, Shard},
     shared::{Shared, Tally, WheelId},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock, planted},
     waker_id::WakerId,
 };
 
@@ -191,6 +191,12 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     };
     let engine = Engine::new(shared, runtime, origin);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
+    // No lock is held here, because a runtime that is shutting down drops the task at once.
+    let task = EngineTask {
+        engine: engine.clone(),
+        has_alternative_timer,
+    };
+    runtime.spawn(task.run());
     let key = (shared.wheel, engine.runtime);
     let mut engines = engines();
     if let Some((_, other)) = engines.iter().find(|(of, _)| *of == key) {
@@ -199,16 +205,13 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
         engine.end();
         return Some(other);
     }
+    if engine.alarm.has_ended() && !planted("begun_ended") {
+        return None;
+    }
     engines.push((key, engine.clone()));
     drop(engines);
     events::engine_changed(shared.name(), "started");
-    // A hook of the runtime may start timers as the task is spawned, and a runtime that is shutting down drops the task at once.
-    let task = EngineTask {
-        engine: engine.clone(),
-        has_alternative_timer,
-    };
-    runtime.spawn(task.run());
-    Some(engine).filter(|engine| !engine.alarm.has_ended())
+    Some(engine)
 }
 
 impl Engine {

@@ -41,8 +41,9 @@ use super::{
 /// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
 
-/// The number of kinds of which a thread remembers shards: two for each of four wheels. A fifth wheel takes the places of one of these.
-const KINDS: usize = 8;
+/// The number of kinds of which a thread remembers shards: two for each of sixteen wheels. A further wheel takes the places of one of these, and timers of
+/// two that share places take the lock of all engines in turn.
+const KINDS: usize = 32;
 
 /// The entry of a cancelled timer, with the task that its waker wakes.
 pub(crate) struct Spare {

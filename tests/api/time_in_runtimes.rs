@@ -679,14 +679,3 @@ fn executors_within_a_task_need_no_waker_of_tokios() {
     };
     runtime.block_on(async { tokio::spawn(task).await.unwrap() });
 }
-
-/// The hook is called for the engine's own task too.
-#[cfg(tokio_unstable)]
-#[test]
-fn a_hook_of_the_runtime_may_start_timers() {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).enable_time();
-    builder.on_task_spawn(|_| register(&mut time::sleep(DAY)));
-    let runtime = builder.build().unwrap();
-    runtime.block_on(async { tokio::spawn(async { time::sleep(ms(1)).await }).await.unwrap() });
-}

@@ -20,6 +20,7 @@ use super::{
     thread::{with, worker_index},
     timer::Timer,
 };
+use crate::wheel::Wheel;
 
 fn multi(workers: usize) -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -32,7 +33,10 @@ async fn use_timer() {
 }
 
 async fn use_timer_of(duration: Duration) {
-    let mut timer = Timer::from_first_poll(None, duration);
+    start_and_cancel(Timer::from_first_poll(None, duration)).await;
+}
+
+async fn start_and_cancel(mut timer: Timer) {
     poll_fn(|cx| {
         let _ = timer.poll(cx.waker());
         Poll::Ready(())
@@ -328,4 +332,28 @@ fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
         both.await.unwrap()
     });
     assert!(!kept);
+}
+
+/// To look one up takes a lock of all workers.
+#[test]
+fn a_thread_remembers_its_shards_of_sixteen_wheels() {
+    let place = |wheel: &Wheel| wheel.shared().wheel.place(16);
+    let mut wheels = Vec::new();
+    while wheels.len() < 16 {
+        // Other tests make wheels meanwhile, and two in one place are not both remembered.
+        let wheel = Wheel::new();
+        if wheels.iter().all(|other| place(other) != place(&wheel)) {
+            wheels.push(wheel);
+        }
+    }
+    multi(1).block_on(async {
+        for wheel in &wheels {
+            let timer = Timer::from_first_poll(wheel.unbound_shard(), Duration::from_secs(9));
+            start_and_cancel(timer).await;
+        }
+        for wheel in &wheels {
+            let kind = kind_of(&wheel.unbound_shard_anywhere());
+            assert!(with(|thread| thread.own_shard(kind)).flatten().is_some());
+        }
+    });
 }

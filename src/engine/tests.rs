@@ -2,7 +2,7 @@
 
 use std::{
     future::poll_fn,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     task::{Poll, Waker},
     time::{Duration, Instant},
 };
@@ -16,11 +16,10 @@ use super::{
     clock::{Moment, Nanos},
     engines::{self, existing},
     shard::{Shard, TimerShard, kind_of},
-    shared::Shared,
+    shared::{Settings, Shared, WheelId},
     thread::{with, worker_index},
     timer::Timer,
 };
-use crate::wheel::Wheel;
 
 fn multi(workers: usize) -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -334,26 +333,32 @@ fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
     assert!(!kept);
 }
 
-/// To look one up takes a lock of all workers.
+/// To look one up takes the lock of all engines.
 #[test]
 fn a_thread_remembers_its_shards_of_sixteen_wheels() {
-    let place = |wheel: &Wheel| wheel.shared().wheel.place(16);
-    let mut wheels = Vec::new();
+    let mut wheels: Vec<Arc<Shared>> = Vec::new();
     while wheels.len() < 16 {
         // Other tests make wheels meanwhile, and two in one place are not both remembered.
-        let wheel = Wheel::new();
-        if wheels.iter().all(|other| place(other) != place(&wheel)) {
-            wheels.push(wheel);
+        let wheel = WheelId::next();
+        if wheels
+            .iter()
+            .all(|other| other.wheel.place(16) != wheel.place(16))
+        {
+            wheels.push(Arc::new(Shared::new(wheel, Settings::default(), None)));
         }
     }
     multi(1).block_on(async {
-        for wheel in &wheels {
-            let timer = Timer::from_first_poll(wheel.unbound_shard(), Duration::from_secs(9));
-            start_and_cancel(timer).await;
+        let unbound = wheels.iter().map(|wheel| Shard::unbound(wheel)[0].clone());
+        let unbound: Vec<_> = unbound.collect();
+        for shard in &unbound {
+            start_and_cancel(Timer::from_first_poll(
+                Some(shard.clone()),
+                Duration::from_secs(9),
+            ))
+            .await;
         }
-        for wheel in &wheels {
-            let kind = kind_of(&wheel.unbound_shard_anywhere());
-            assert!(with(|thread| thread.own_shard(kind)).flatten().is_some());
+        for shard in &unbound {
+            assert!(with(|thread| thread.own_shard(shard.kind)).flatten().is_some());
         }
     });
 }

@@ -146,9 +146,19 @@ fn a_waker_is_called_with_no_lock_of_the_timers_held_when_the_runtime_shuts_down
     }
 }
 
-/// 2. Meanwhile other workers run tasks, but none polls timers.
+/// 2. Meanwhile other workers run tasks, but none polls timers. A task that is spawned from outside may have to wait all the same, because the worker that
+///    is told of it may be the one that is in the waker.
 #[test]
 fn a_waker_may_take_its_time_and_keeps_the_timers_meanwhile() {
+    assert!(
+        (0..20).any(|_| runs_tasks_beside_a_waker()),
+        "while a waker of a timer runs, Tokio runs no tasks on its other workers: a turn of the driver (tokio_timer.rs, 2) would stop the runtime, \
+         so it could not be made in a waker"
+    );
+}
+
+/// Returns whether a task ran while a waker of a timer did, and checks that no other timer fired.
+fn runs_tasks_beside_a_waker() -> bool {
     let runtime = multi_thread();
     let (begin, begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
@@ -166,10 +176,7 @@ fn a_waker_may_take_its_time_and_keeps_the_timers_meanwhile() {
 
     let (tell, told) = mpsc::channel();
     runtime.spawn(async move { tell.send(()).unwrap() });
-    told.recv_timeout(LIMIT).expect(
-        "while a waker of a timer runs, Tokio runs no tasks on its other workers: a turn of the driver (tokio_timer.rs, 2) would stop the runtime, \
-         so it could not be made in a waker",
-    );
+    let has_run = told.recv_timeout(500 * MILLISECOND).is_ok();
     let fired = Arc::new(AtomicBool::new(false));
     let fires = fired.clone();
     let other = runtime.spawn(async move {
@@ -185,6 +192,7 @@ fn a_waker_may_take_its_time_and_keeps_the_timers_meanwhile() {
         "another worker polls Tokio's timers while a waker runs: a turn of the driver would not have to stop after a slice (tokio_timer.rs, 2), and \
          two wakers of one engine may now be called at once"
     );
+    has_run
 }
 
 /// 3. The driver sets its timer under the alarm's lock, and expects no waker other than on this thread.

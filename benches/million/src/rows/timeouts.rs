@@ -33,9 +33,6 @@ const SLICES: usize = 9;
 const SLICE: Duration = Duration::from_millis(4);
 /// Timeouts between two looks at whether the slice is over.
 const BATCH: usize = 64;
-/// No timer takes less, whatever the subtraction of the work without one says.
-const LEAST: f64 = 0.5;
-
 #[derive(Clone, Copy)]
 enum Tasks {
     /// One for each worker, which starts one timeout after the other.
@@ -46,6 +43,7 @@ enum Tasks {
 
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
     let all = cores();
+    let reading = clock_reading();
     let slice = options.lasting(SLICE);
     let planned = 3 * slice * (ROUNDS * SLICES) as u32;
     let mut row = |tasks, workers, name: String| -> io::Result<Row> {
@@ -56,7 +54,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         Ok(Row::new(
             name,
             Unit::Nanos,
-            costs(tasks, workers, slice, progress)?,
+            costs(tasks, workers, slice, reading, progress)?,
         ))
     };
     let mut rows = Vec::new();
@@ -80,7 +78,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
                  measured too, and subtracted."
             .to_owned(),
         rows,
-        clock_reading: Some(clock_reading()),
+        clock_reading: Some(reading),
         others: None,
     })
 }
@@ -90,6 +88,7 @@ fn costs(
     tasks: Tasks,
     workers: usize,
     slice: Duration,
+    reading: f64,
     progress: &mut Progress,
 ) -> io::Result<[Vec<f64>; 2]> {
     let runtime = multi_thread(workers)?;
@@ -121,7 +120,8 @@ fn costs(
     Ok([tokio, wheel].map(|slices| {
         let rounds = of_rounds(slices).into_iter().zip(&without);
         rounds
-            .map(|(with, without)| (with - without).max(LEAST))
+            // Each reads the clock once at least, whatever the subtraction of the noisy work without a timer says.
+            .map(|(with, without)| (with - without).max(reading))
             .collect()
     }))
 }

@@ -90,9 +90,10 @@ impl Subscriber for Log {
         state.spans.push(span.metadata().name());
         state.handles.push(1);
         let id = state.spans.len() as u64;
-        let parent = match span.is_root() {
-            true => "root".into(),
-            false => format!("in {:?}", state.entered),
+        let parent = if span.is_root() {
+            "root".into()
+        } else {
+            format!("in {:?}", state.entered)
         };
         let line = format!("{} {id} {parent}:{}", span.metadata().name(), fields.0);
         state.lines.push(line);

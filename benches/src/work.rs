@@ -253,10 +253,7 @@ impl Held<'_> {
             *latest
         };
         runtime.block_on(async {
-            let mut pick = |timers: usize| match at_random {
-                true => random.usize(..timers),
-                false => 0,
-            };
+            let mut pick = |timers: usize| if at_random { random.usize(..timers) } else { 0 };
             let began = Instant::now();
             match (&mut self.pending, &self.timers) {
                 (Pending::Tickwheel(sleeps), _) => {

@@ -392,9 +392,10 @@ async fn a_series_keeps_its_place_from_run_to_run() {
     for rate in [true, false] {
         let wheel = wheel_of(1);
         let builder = wheel.periodic(TICK * 2);
-        let series = match rate {
-            true => builder.spawn_at_fixed_rate(|| async {}),
-            false => builder.spawn_with_fixed_delay(|| async {}),
+        let series = if rate {
+            builder.spawn_at_fixed_rate(|| async {})
+        } else {
+            builder.spawn_with_fixed_delay(|| async {})
         };
         settle().await;
         assert_eq!(room(&wheel), 0);

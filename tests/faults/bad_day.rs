@@ -87,12 +87,11 @@ fn polls_while_sleeps_wait(
 
     let wheel = wheel_on(&runtime);
     runtime.block_on(async { wheel.sleep(ms(1)).await });
-    let _tasks = match from_outside {
-        true => {
-            let _entered = runtime.enter();
-            ready_tasks.spawn()
-        }
-        false => runtime.block_on(async { ready_tasks.spawn() }),
+    let _tasks = if from_outside {
+        let _entered = runtime.enter();
+        ready_tasks.spawn()
+    } else {
+        runtime.block_on(async { ready_tasks.spawn() })
     };
     let sleeper = {
         let (ready_tasks, runtime) = (ready_tasks.clone(), runtime.handle().clone());

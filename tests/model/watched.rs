@@ -107,9 +107,10 @@ impl Model {
             Step::Timeout { name, millis, at } => {
                 let (sender, receiver) = oneshot::channel();
                 let labelled = wheel.labelled(NAMES[name]);
-                let mut timeout = task::spawn(match at {
-                    true => labelled.try_timeout_at(Instant::now() + ms(millis), receiver),
-                    false => labelled.try_timeout(ms(millis), receiver),
+                let mut timeout = task::spawn(if at {
+                    labelled.try_timeout_at(Instant::now() + ms(millis), receiver)
+                } else {
+                    labelled.try_timeout(ms(millis), receiver)
                 });
                 self.count(name, STARTED);
                 if self.shutdown {
@@ -219,10 +220,7 @@ impl Model {
         for (name, counted) in &self.labels {
             let waits = |(_, waiting): &&(u64, Waiting)| matches!(waiting, Waiting::Timeout { name: other, .. } if other == name);
             let waiting = self.waiting.iter().filter(waits).count() as u64;
-            let (pending, refused) = match self.shutdown {
-                true => (0, waiting),
-                false => (waiting, 0),
-            };
+            let (pending, refused) = if self.shutdown { (0, waiting) } else { (waiting, 0) };
             let label = snapshot.labels.iter().find(|label| &*label.name == NAMES[*name]);
             let LabelStats {
                 started,

@@ -18,9 +18,10 @@ fn main() {
     let arguments = Arguments::read();
     let rounds = arguments.number("rounds", 15);
     let slice = Duration::from_millis(arguments.number("slice-ms", 60));
-    let workers: Vec<usize> = match arguments.rest.is_empty() {
-        true => vec![1, 2, 4, 8],
-        false => arguments.rest.iter().map(|given| parse(given)).collect(),
+    let workers: Vec<usize> = if arguments.rest.is_empty() {
+        vec![1, 2, 4, 8]
+    } else {
+        arguments.rest.iter().map(|given| parse(given)).collect()
     };
     for workers in workers {
         measure(workers, rounds, slice);

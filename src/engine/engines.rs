@@ -132,7 +132,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
     loop {
         let ended = shared.ended_tally();
         let usage = usage_beside(shared, ended);
-        // The tally of a shard that ends meanwhile moves to `ended` after that has been read, and before the shard is.
+        // A shard that ends meanwhile adds its tally to that of the ended ones, which has been read by then.
         if shared.ended_tally() == ended {
             return usage;
         }
@@ -158,8 +158,11 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
-    let engines = engines();
-    let found = engines.iter().find(|(of, _)| *of == (shared.wheel, runtime));
+    find_among(&engines(), (shared.wheel, runtime))
+}
+
+fn find_among(engines: &Engines, key: (WheelId, Id)) -> Option<Arc<Engine>> {
+    let found = engines.iter().find(|(of, _)| *of == key);
     found.map(|(_, engine)| engine.clone())
 }
 
@@ -199,8 +202,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     runtime.spawn(task.run());
     let key = (shared.wheel, engine.runtime);
     let mut engines = engines();
-    if let Some((_, other)) = engines.iter().find(|(of, _)| *of == key) {
-        let other = other.clone();
+    if let Some(other) = find_among(&engines, key) {
         drop(engines);
         engine.end();
         return Some(other);

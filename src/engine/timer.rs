@@ -13,7 +13,7 @@ use super::{
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Spare, Thread},
-    timing_wheel::Key,
+    timing_wheel::{Key, Tick},
     waker_id::WakerId,
 };
 
@@ -485,9 +485,7 @@ impl Timer {
     }
 
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
-        let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
-            return None;
-        };
+        let shard = self.shard.as_ref()?;
         let clock = &shard.clock;
         let now = (!clock.may_be_paused()).then(|| clock.now());
         if shard.has_ended() || self.entry_deadline <= shard.horizon() {
@@ -499,7 +497,14 @@ impl Timer {
         }
         let (left, _) = time_left(shard, deadline, now);
         let due = clock.due(deadline, clock.resolution(left));
-        let sooner = clock.start_of(due);
+        self.bring_entry_to(due)
+    }
+
+    /// Moves the entry to a tick, unless it is due by then. Returns a waker that the caller wakes with no lock held.
+    #[must_use]
+    fn bring_entry_to(&mut self, due: Tick) -> Option<Waker> {
+        let (shard, key) = (self.shard.as_ref()?, self.key.as_ref()?);
+        let sooner = shard.clock.start_of(due);
         if sooner >= self.entry_deadline {
             return None;
         }
@@ -573,9 +578,7 @@ impl Timer {
     /// Brings the entry of a long timer forward, so that it may become a spare, unless the task has no use for one.
     #[cold]
     fn bring_spare_forward(&mut self) {
-        let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
-            return;
-        };
+        let Some(shard) = &self.shard else { return };
         let has_use = thread::with(|thread| thread.has_use_for_long(self.task)) == Some(true);
         thread::with(|thread| thread.note_long(self.task));
         if !has_use {
@@ -584,16 +587,8 @@ impl Timer {
         }
         let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
         let due = shard.clock.due(soon, 1);
-        let sooner = shard.clock.start_of(due);
-        // It is due sooner if most of its time has passed, or if it was reset.
-        if sooner >= self.entry_deadline {
-            return;
-        }
-        let (is_there, ended) = shard.bring_forward(key, self.entry_deadline, due);
-        if is_there {
-            self.entry_deadline = sooner;
-        }
-        ended.into_iter().for_each(Waker::wake);
+        // It may be due sooner already, if most of its time has passed or if it was reset.
+        self.bring_entry_to(due).into_iter().for_each(Waker::wake);
     }
 }
 

@@ -179,10 +179,11 @@ pub fn idle_timer(duration: Duration) -> IdleTimer {
 /// ```
 #[cfg(feature = "test-util")]
 pub async fn advance(duration: Duration) {
-    // In each, a thousand timers or more expire. In a runtime that nobody drives none comes, and there Tokio's function returns too.
-    const TURNS: usize = 10_000;
+    // Enough for ten million timers, because a turn between two yields wakes a thousand. In a runtime that nobody drives no turn comes, and Tokio's `advance`
+    // returns there too.
+    const YIELDS: usize = 10_000;
     tokio::time::advance(duration).await;
-    for _ in 0..TURNS {
+    for _ in 0..YIELDS {
         tokio::task::yield_now().await;
         if !crate::engine::engines::global_is_behind() {
             return;

@@ -12,8 +12,8 @@ impl Wheel {
     /// Ends, once and for all, the timers that may be refused, in all runtimes, and hands back the tasks that have not started.
     ///
     /// Pending futures of `try_sleep` and `try_timeout` and series of `periodic` resolve to `Shutdown` at once, and later ones at their first poll, zero
-    /// durations included. A timeout whose future is ready still succeeds. Every other sleep, timeout and interval waits on, and tasks that have
-    /// started keep running. The returned tasks and timers count as cancelled. A second call returns nothing.
+    /// durations included. A timeout whose future is ready still succeeds, and a timer that has expired still elapses, though it is polled afterwards. Every
+    /// other sleep, timeout and interval waits on, and tasks that have started keep running. The returned tasks and timers count as cancelled. A second call returns nothing.
     ///
     /// A returned task runs only if the caller awaits or spawns it, so a bare `wheel.shutdown();` silently drops every task that
     /// has not started.

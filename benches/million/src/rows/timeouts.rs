@@ -33,6 +33,7 @@ const SLICES: usize = 9;
 const SLICE: Duration = Duration::from_millis(4);
 /// Timeouts between two looks at whether the slice is over.
 const BATCH: usize = 64;
+
 #[derive(Clone, Copy)]
 enum Tasks {
     /// One for each worker, which starts one timeout after the other.

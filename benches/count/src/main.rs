@@ -128,6 +128,8 @@ async fn serve<T: Timers>(timers: &T, work: &str, times: u64) {
         work => panic!("there is no {work}: {USAGE}"),
     };
     server.ask(1_000).await;
+    // For the same reason as in `once`.
+    thread::sleep(SLACK);
     server.ask(times).await;
 }
 
@@ -152,6 +154,14 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
     }
     let mut first = first(timers).await;
     let deadline = Instant::now() + DURATION;
+    match work {
+        "sleep" | "select" => {
+            // For the same reason as in `once`.
+            repeat(1, |cx| poll_sleep(cx, timers.sleep(black_box(DURATION)))).await;
+            thread::sleep(SLACK);
+        }
+        _ => {}
+    }
     match work {
         "ready" => {
             repeat(times, |cx| {

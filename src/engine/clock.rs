@@ -110,6 +110,7 @@ impl Moment {
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
     /// The last moment that stands for an instant: 511 years after zero, with twice the far future left before [`Moment::NEVER`].
     const LAST: Moment = Moment(u64::MAX / 8 * 7);
+    const LAST_SECOND: i64 = (Moment::LAST.0 / 1_000_000_000) as i64;
     /// Zero of the axis, where instants have no fields, is this much before the first instant of the process.
     const BEFORE_FIRST: u64 = 1 << 61;
 
@@ -139,12 +140,10 @@ impl Moment {
                 seconds: Some(seconds),
                 nanos: Some(nanos),
                 others: false,
-            } => match u64::try_from(seconds) {
-                Ok(seconds) if seconds < Moment::LAST.0 / 1_000_000_000 => {
-                    Moment(seconds * 1_000_000_000 + u64::from(nanos))
-                }
-                Ok(_) => Moment::LAST,
-                Err(_) => Moment::ZERO,
+            } => match seconds {
+                0..Moment::LAST_SECOND => Moment(seconds as u64 * 1_000_000_000 + u64::from(nanos)),
+                ..0 => Moment::ZERO,
+                _ => Moment::LAST,
             },
             _ => Moment::by_subtraction(instant),
         }

@@ -148,7 +148,7 @@ fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
         entries += usage.entries;
         arena_bytes += usage.arena_bytes;
     }
-    let spares = counts::sums(|shard| shard.kind.wheel == shared.wheel);
+    let spares = counts::sums(|shard| shard.kind.wheel() == shared.wheel);
     tally.add(spares.tally);
     WheelUsage {
         counts: Counts::new(tally, entries.saturating_sub(spares.kept.len())),
@@ -233,7 +233,7 @@ impl Engine {
     /// Returns the shard of worker or thread `number` for timers of a kind. Once the engine has ended, so has the shard.
     pub(crate) fn shard(&self, number: usize, kind: Kind) -> Arc<Shard> {
         let shards = self.shards.len();
-        let index = (2 * number + usize::from(kind.may_refuse)) & (shards - 1);
+        let index = (2 * number + usize::from(kind.may_refuse())) & (shards - 1);
         let new = || {
             let (shared, alarm) = (self.shared.clone(), self.alarm.clone());
             let place = (index / 2, shards / 2);
@@ -297,7 +297,7 @@ impl Engine {
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them. Returns the number of timers that
     /// have not expired.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
-        let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse);
+        let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse());
         let ended = refusable.map(|shard| shard.end(wakers)).sum();
         self.alarm.notice_unused(&self.shared);
         ended

@@ -56,12 +56,23 @@ pub(crate) struct Shard {
     mask: usize,
 }
 
-/// Which timers a shard has.
+/// Which timers a shard has: those of a wheel that it may not refuse, or those that it may. One number, so that one comparison tells two kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
-    pub(crate) wheel: WheelId,
-    /// Whether the wheel may refuse them.
-    pub(crate) may_refuse: bool,
+pub(crate) struct Kind(pub(in crate::engine) u32);
+
+impl Kind {
+    /// Returns the two kinds of a wheel's timers, the second of which it may refuse.
+    pub(crate) const fn both_of(wheel: WheelId) -> [Kind; 2] {
+        [Kind(2 * wheel.0), Kind(2 * wheel.0 + 1)]
+    }
+
+    pub(crate) fn wheel(self) -> WheelId {
+        WheelId(self.0 / 2)
+    }
+
+    pub(crate) fn may_refuse(self) -> bool {
+        self.0 % 2 == 1
+    }
 }
 
 /// The shard of a timer. While the timer is *unbound*, this is any shard of its kind, or `None` for the global wheel's timers that it may not refuse.
@@ -78,10 +89,7 @@ pub(crate) fn shared_of(shard: &TimerShard) -> &Arc<Shared> {
 /// Returns the kind of a timer, which does not change when the timer is bound.
 #[inline]
 pub(crate) fn kind_of(shard: &TimerShard) -> Kind {
-    let global = Kind {
-        wheel: WheelId::GLOBAL,
-        may_refuse: false,
-    };
+    let [global, _] = Kind::both_of(WheelId::GLOBAL);
     shard.as_ref().map_or(global, |shard| shard.kind)
 }
 
@@ -116,9 +124,7 @@ impl Shard {
         let settings = &shared.settings;
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
         let alarm = Arc::new(Alarm::new(clock));
-        [false, true].map(|may_refuse| {
-            let wheel = shared.wheel;
-            let kind = Kind { wheel, may_refuse };
+        Kind::both_of(shared.wheel).map(|kind| {
             let shard = Shard::new(shared.clone(), alarm.clone(), None, (0, 1), kind);
             shard.end(&mut Vec::new());
             Arc::new(shard)
@@ -174,7 +180,7 @@ impl Shard {
     /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for a limit and, of a task whose runtime is not
     /// the one given to the builder, the memory and the descriptors.
     pub(crate) fn may_have_spares(&self) -> bool {
-        !self.kind.may_refuse && !self.has_builder_runtime
+        !self.kind.may_refuse() && !self.has_builder_runtime
     }
 
     #[inline]
@@ -222,7 +228,7 @@ impl Shard {
             spare
                 .into_iter()
                 .for_each(|spare| self.count_spare(spare.deadline));
-            return if self.kind.may_refuse && self.shared.limit.is_shutdown() {
+            return if self.kind.may_refuse() && self.shared.limit.is_shutdown() {
                 Started::Refused(Refusal::Shutdown)
             } else {
                 Started::Ended(waker)
@@ -233,7 +239,7 @@ impl Shard {
         let spare = spare.filter(|spare| spare.deadline > horizon || planted("void_spare"));
         let outcome = if deadline <= horizon {
             Err(Started::HasPassed)
-        } else if self.kind.may_refuse {
+        } else if self.kind.may_refuse() {
             self.shared.limit.admit(admission).map_err(Started::Refused)
         } else {
             Ok(())
@@ -456,7 +462,7 @@ impl Shard {
 
     /// Gives up the places of timers that have left the wheel, if a limit concerns them.
     fn release(&self, timers: usize) {
-        if self.kind.may_refuse {
+        if self.kind.may_refuse() {
             self.shared.limit.release(timers);
         }
     }
@@ -479,7 +485,7 @@ impl Shard {
         // count as cancelled, because they are started anew elsewhere.
         let due = wheel
             .as_ref()
-            .filter(|_| self.kind.may_refuse && self.shared.limit.is_shutdown());
+            .filter(|_| self.kind.may_refuse() && self.shared.limit.is_shutdown());
         let left = taken - due.map_or(0, |wheel| wheel.due_by(self.clock.tick_at(horizon)));
         state.tally.cancelled += left as u64;
         self.release(taken);

@@ -51,21 +51,17 @@ impl Settings {
 
 /// Identifies a wheel in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WheelId(u32);
+pub(crate) struct WheelId(pub(in crate::engine) u32);
 
 impl WheelId {
     /// The wheel of `tickwheel::time`.
     pub(crate) const GLOBAL: WheelId = WheelId(0);
 
-    /// Returns an identity that no other wheel has. It wraps after four billion wheels.
+    /// Returns an identity that no other wheel has. It wraps after two billion wheels.
     pub(crate) fn next() -> WheelId {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
-        WheelId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).max(1))
-    }
-
-    /// Returns the place of the wheel in a small table of `len` places.
-    pub(crate) fn place(self, len: usize) -> usize {
-        self.0 as usize % len
+        let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        WheelId((next % (1 << 31)).max(1))
     }
 }
 

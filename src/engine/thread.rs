@@ -79,7 +79,7 @@ pub(crate) struct Thread {
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
     counted_shard: Cell<*const Shard>,
-    /// The task whose spare expired unclaimed, and how many of its timers are therefore not kept.
+    /// The task whose spare expired unclaimed, unknown if there is none, and how many of its timers are therefore not kept.
     wary: Cell<(WakerId, u32)>,
 }
 
@@ -138,7 +138,7 @@ struct ByKind<T>([Cell<T>; KINDS]);
 
 impl<T> ByKind<T> {
     fn place(&self, kind: Kind) -> &Cell<T> {
-        &self.0[2 * kind.wheel.place(KINDS / 2) + usize::from(kind.may_refuse)]
+        &self.0[kind.0 as usize % KINDS]
     }
 }
 
@@ -324,8 +324,9 @@ impl Thread {
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
         let (task, left) = self.wary.get();
-        if task == spare.task && left > 0 {
-            self.wary.set((task, left - 1));
+        if task == spare.task {
+            self.wary
+                .set((if left > 1 { task } else { WakerId::UNKNOWN }, left - 1));
             return self.return_shard(spare.cancel());
         }
         if spare.shard.shared.has_no_handle() {
@@ -336,9 +337,22 @@ impl Thread {
             self.count_spares_of(&spare.shard);
         }
         self.set_spare_deadline(spare.entry.deadline);
+        let mut kept = self.spare.borrow_mut();
+        if kept.is_none() {
+            *kept = Some(spare);
+        } else {
+            drop(kept);
+            self.replace_spare(spare);
+        }
+    }
+
+    /// Keeps a spare in place of another one, which is cancelled.
+    #[cold]
+    fn replace_spare(&self, spare: Spare) {
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.note_if_unclaimed(&former);
-            self.return_shard(former.cancel());
+            // The next timer has the shard of the new spare.
+            drop(former.cancel());
         }
     }
 

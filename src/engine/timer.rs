@@ -221,7 +221,7 @@ impl Timer {
 
     /// Returns whether the wheel may refuse the timer.
     pub(crate) fn may_be_refused(&self) -> bool {
-        kind_of(&self.shard).may_refuse
+        kind_of(&self.shard).may_refuse()
     }
 
     /// Returns whether the wheel refuses the timer, because it has been shut down.
@@ -278,27 +278,34 @@ impl Timer {
 
     #[inline]
     fn first_poll(&mut self, waker: &Waker) -> Polled {
-        if self.is_refused() {
-            return Poll::Ready(Err(Refusal::Shutdown));
+        if self.elapses_at_once() && !self.is_refused() {
+            return self.elapse();
         }
-        let (mut deadline, mut now) = (self.deadline, None);
-        match self.state {
-            State::FromFirstPoll if self.deadline == Moment::ZERO && self.zero_is_at_once() => {
-                return self.elapse();
-            }
-            State::FromFirstPoll => {
-                let read = self.wheel_now();
-                deadline = self.counted_from(read);
-                now = Some(read);
-            }
-            State::Immediate if self.zero_is_at_once() => return self.elapse(),
-            State::Reset if self.has_passed() => return self.elapse(),
-            _ => {}
-        }
+        let (deadline, now) = if self.state == State::FromFirstPoll {
+            let now = self.wheel_now();
+            (self.counted_from(now), Some(now))
+        } else {
+            (self.deadline, None)
+        };
         if thread::with(|thread| self.take_over(thread, waker, deadline, now)) == Some(true) {
             return Poll::Pending;
         }
+        // Not asked before, because a timer that may be refused takes over no spare.
+        if self.is_refused() {
+            return Poll::Ready(Err(Refusal::Shutdown));
+        }
         self.start(waker, deadline, now)
+    }
+
+    /// Returns whether the first poll, or the first one after a reset, finds that the timer is due.
+    #[inline]
+    fn elapses_at_once(&self) -> bool {
+        match self.state {
+            State::FromFirstPoll => self.deadline == Moment::ZERO && self.zero_is_at_once(),
+            State::Immediate => self.zero_is_at_once(),
+            State::Reset => self.has_passed(),
+            _ => false,
+        }
     }
 
     /// Returns whether a zero duration has passed at the first poll. On a test's clock it waits for the end of the millisecond, because Tokio's
@@ -320,12 +327,13 @@ impl Timer {
             let (entry_deadline, horizon) = (spare.entry.deadline, spare.shard.horizon());
             // The horizon is when the last turn came, and stands in for a clock reading.
             let now = now.unwrap_or(horizon);
-            // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
+            // These may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
+            let left = entry_deadline.0.wrapping_sub(now.0);
+            let wait = deadline.0.wrapping_sub(now.0);
             spare.task.is(waker)
                 && (entry_deadline > horizon || planted("unchecked_take_over"))
                 && spare.shard.clock.is_due_by(entry_deadline, deadline)
-                && entry_deadline.0.wrapping_sub(now.0)
-                    >= deadline.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / TAKE_OVER_DIVISOR
+                && (left >= wait / TAKE_OVER_DIVISOR || left >= LONGEST_SPARE.0 / TAKE_OVER_DIVISOR)
                 && thread.spare_serves(spare, &self.shard)
         };
         let Some(spare) = thread.take_spare_if(fits) else {
@@ -548,43 +556,46 @@ impl Timer {
     /// Cancels the entry before the timer is dropped, unless the drop makes a spare of it. If the timer is polled again all the same, it waits anew.
     #[inline]
     pub(crate) fn cancel_unless_kept(&mut self) {
-        if self.state == State::Waiting && self.on_cancel == OnCancel::Remove {
+        if self.on_cancel == OnCancel::Remove && self.state == State::Waiting {
             self.cancel();
         }
     }
 
-    /// Cancels the entry of a timer that is dropped, or keeps it as this thread's spare.
-    fn cancel_or_keep(&mut self) {
-        if self.on_cancel == OnCancel::BringForward {
-            self.bring_spare_forward();
-        }
-        if self.on_cancel == OnCancel::Remove {
+    /// Gives up the entry and the shard of a timer that is dropped.
+    fn leave(&mut self) {
+        if thread::with(|thread| self.leave_to(thread)).is_none() {
+            // The thread's locals have been destroyed.
             self.cancel();
-        } else if thread::with(|thread| self.take_spare().map(|spare| thread.keep(spare))).is_none() {
-            self.take_spare().map(Spare::cancel);
         }
     }
 
-    /// Takes out what becomes a spare.
-    fn take_spare(&mut self) -> Option<Spare> {
-        let (key, deadline) = (self.key.take()?, self.entry_deadline);
-        Some(Spare {
-            shard: self.shard.take()?,
-            entry: SpareEntry { key, deadline },
-            task: self.task,
-        })
+    /// Leaves the shard to a thread, and the entry too, if it may become a spare. Otherwise it is cancelled.
+    #[inline]
+    fn leave_to(&mut self, thread: &Thread) {
+        if self.on_cancel != OnCancel::Keep && self.entry_deadline > self.horizon() {
+            self.cancel_or_bring_forward(thread);
+        }
+        let (deadline, task) = (self.entry_deadline, self.task);
+        match (self.shard.take(), self.key.take()) {
+            (Some(shard), Some(key)) if deadline > shard.horizon() => {
+                let entry = SpareEntry { key, deadline };
+                thread.keep(Spare { shard, entry, task });
+            }
+            (Some(shard), _) => thread.return_shard(shard),
+            (None, _) => {}
+        }
     }
 
-    /// Brings the entry of a long timer forward, so that it may become a spare, unless the task has no use for one.
-    #[cold]
-    fn bring_spare_forward(&mut self) {
-        let Some(shard) = &self.shard else { return };
-        let has_use = thread::with(|thread| thread.has_use_for_long(self.task)) == Some(true);
-        thread::with(|thread| thread.note_long(self.task));
-        if !has_use {
-            self.on_cancel = OnCancel::Remove;
-            return;
+    /// Brings the entry of a long timer forward, so that it may become a spare, if the task has use for one. Otherwise, this cancels it.
+    fn cancel_or_bring_forward(&mut self, thread: &Thread) {
+        let is_long = self.on_cancel == OnCancel::BringForward;
+        let has_use = is_long && thread.has_use_for_long(self.task);
+        if is_long {
+            thread.note_long(self.task);
         }
+        let Some(shard) = self.shard.as_ref().filter(|_| has_use) else {
+            return drop(self.cancel());
+        };
         let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
         let due = shard.clock.due(soon, 1);
         // It may be due sooner already, if most of its time has passed or if it was reset.
@@ -617,11 +628,9 @@ fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Op
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        if self.key.is_some() && self.entry_deadline > self.horizon() {
-            self.cancel_or_keep();
-        }
-        if let Some(shard) = self.shard.take() {
-            thread::with(|thread| thread.return_shard(shard));
+        // One of the global wheel that has not been polled has nothing to give up.
+        if self.shard.is_some() {
+            self.leave();
         }
     }
 }

@@ -124,7 +124,7 @@ impl Wheel {
             ..Snapshot::default()
         };
         // Spares are entries that are not pending.
-        let spares = counts::sums(|shard| shard.kind.wheel == shared.wheel).kept;
+        let spares = counts::sums(|shard| shard.kind.wheel() == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared).iter().enumerate() {
             // Timers that may be refused have shards of their own.
             for pair in parts.shards.chunks(2) {

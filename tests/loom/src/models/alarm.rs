@@ -45,10 +45,7 @@ fn an_alarm_that_is_set_to_a_millisecond_that_has_come_is_set_again() {
 fn a_driver_that_pauses_comes_again_whatever_is_registered() {
     model(3, || {
         let world = World::new();
-        let kind = Kind {
-            wheel: world.shared.wheel,
-            may_refuse: false,
-        };
+        let [kind, _] = Kind::both_of(world.shared.wheel);
         let alarm = world.engine().shard(0, kind).alarm.clone();
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let pause = spawn(&world.runtime, move || {

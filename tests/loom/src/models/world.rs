@@ -88,10 +88,8 @@ impl Shards {
         let shared = Arc::new(Shared::new(WheelId::next(), settings, None));
         let clock = Clock::of_machine(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
         let alarm = Arc::new(Alarm::new(clock));
-        let shards = [false, true].map(|may_refuse| {
+        let shards = Kind::both_of(shared.wheel).map(|kind| {
             let id = Some(runtime.id());
-            let wheel = shared.wheel;
-            let kind = Kind { wheel, may_refuse };
             let shard = Shard::new(shared.clone(), alarm.clone(), id, (0, 1), kind);
             let place = OnceLock::new();
             place.get_or_init(|| Arc::new(shard));

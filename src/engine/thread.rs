@@ -8,7 +8,8 @@
 //!   runtime's descriptors open, which is why a wheel that was given a runtime has no spares. One case cannot be told apart: a task that
 //!   starts timers within the `enter` of another runtime.
 //! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own spare for ever. Once a spare has expired
-//!   unclaimed, the next [`WARY`] timers of its task are not kept.
+//!   unclaimed, the next [`WARY`] timers of its task are not kept, nor are any until the driver has visited its shard again, because the task may drop
+//!   more of them in the poll for which the spare has woken it.
 //!
 //! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
 //! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
@@ -45,6 +46,16 @@ const WARY: u32 = 64;
 /// two that share places take the lock of all engines in turn.
 const KINDS: usize = 32;
 
+/// A task whose spare expired unclaimed, so that its timers leave none for a while.
+#[derive(Clone, Copy)]
+struct Wary {
+    task: WakerId,
+    /// How many more timers leave none.
+    left: u32,
+    /// The horizon at which the spare was found. Until it has moved, no timer leaves one, because the task may be in the poll for which the spare woke it.
+    horizon: Moment,
+}
+
 /// The entry of a cancelled timer, with the task that its waker wakes.
 pub(crate) struct Spare {
     pub(crate) shard: Arc<Shard>,
@@ -79,8 +90,8 @@ pub(crate) struct Thread {
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
     counted_shard: Cell<*const Shard>,
-    /// The task whose spare expired unclaimed, unknown if there is none, and how many of its timers are therefore not kept.
-    wary: Cell<(WakerId, u32)>,
+    /// The task whose spare expired unclaimed, and which of its timers are therefore not kept.
+    wary: Cell<Wary>,
 }
 
 thread_local! {
@@ -94,7 +105,7 @@ thread_local! {
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
             counted_shard: Cell::new(ptr::null()),
-            wary: Cell::new((WakerId::UNKNOWN, 0)),
+            wary: Cell::new(Wary { task: WakerId::UNKNOWN, left: 0, horizon: Moment::ZERO }),
         }
     };
 }
@@ -323,10 +334,10 @@ impl Thread {
     /// Keeps the entry of a timer that is cancelled, in place of another one.
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
-        let (task, left) = self.wary.get();
-        if task == spare.task {
-            self.wary
-                .set((if left > 1 { task } else { WakerId::UNKNOWN }, left - 1));
+        let wary = self.wary.get();
+        if wary.task == spare.task && (wary.left > 0 || spare.shard.horizon() <= wary.horizon) {
+            let left = wary.left.saturating_sub(1);
+            self.wary.set(Wary { left, ..wary });
             return self.return_shard(spare.cancel());
         }
         if spare.shard.shared.has_no_handle() {
@@ -372,8 +383,13 @@ impl Thread {
 
     /// Keeps no spares of a task for a while, if this one has expired unclaimed.
     fn note_if_unclaimed(&self, spare: &Spare) {
-        if spare.entry.deadline <= spare.shard.horizon() && !spare.shard.has_ended() {
-            self.wary.set((spare.task, WARY));
+        let horizon = spare.shard.horizon();
+        if spare.entry.deadline <= horizon && horizon != Moment::NEVER {
+            self.wary.set(Wary {
+                task: spare.task,
+                left: WARY,
+                horizon,
+            });
         }
     }
 }

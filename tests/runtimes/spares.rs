@@ -101,7 +101,7 @@ fn a_task_does_not_wake_itself_for_ever() {
     // Tokio's tasks are known from now on.
     runtime.block_on(async { tokio::spawn(time::sleep(ms(5))).await.unwrap() });
     for durations in [&[2][..], &[2, 5], &[5, 2], &[2, 3, 50]] {
-        for each_poll in [1, durations.len()] {
+        for each_poll in [1, durations.len(), 200] {
             let polls = Arc::new(AtomicU64::new(0));
             let counted = polls.clone();
             let mut durations = durations.iter().cycle();

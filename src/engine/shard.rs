@@ -481,12 +481,10 @@ impl Shard {
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();
         let taken = wheel.as_ref().map_or(0, TimingWheel::len);
-        // In the middle of a turn, entries may be left that are due by the horizon. A shutdown lets their timers elapse. If the engine ends, they
-        // count as cancelled, because they are started anew elsewhere.
-        let due = wheel
-            .as_ref()
-            .filter(|_| self.kind.may_refuse() && self.shared.limit.is_shutdown());
-        let left = taken - due.map_or(0, |wheel| wheel.due_by(self.clock.tick_at(horizon)));
+        // In the middle of a turn, entries may be left that are due by the horizon. They count as expired, because their timers elapse at the next poll, and
+        // because a thread counts its spare among them as a timer that was cancelled.
+        let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
+        let left = taken - wheel.as_ref().map_or(0, due);
         state.tally.cancelled += left as u64;
         self.release(taken);
         self.shared.add_ended(mem::take(&mut state.tally));

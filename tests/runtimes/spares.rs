@@ -4,7 +4,7 @@ use std::{
     future::{Future, pending, poll_fn},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Poll, Wake, Waker},
@@ -13,14 +13,14 @@ use std::{
 };
 
 use tickwheel::{Metrics, Wheel, time};
-use tokio::{sync::oneshot, task, time::Instant};
+use tokio::{runtime::Runtime, sync::oneshot, task, time::Instant};
 
 use crate::{
     play::{
         SECOND, assert_not_early, current, found, is_ready, ms, multi, poll_for_nobody, shared_wheels,
         wait_until,
     },
-    support::{assert_at_rest, own_process::in_own_process, register_for},
+    support::{assert_at_rest, own_process::in_own_process, register_for, waiting, waker_of},
 };
 
 /// All counts are exact as soon as nothing happens, with spares kept, taken over and expired on several threads.
@@ -70,6 +70,35 @@ fn counts_are_exact_at_quiet_points() {
         check(0, cancelled + 7);
         cancelled += 7;
     }
+}
+
+/// What is due then counts as expired, though the turn has not come to it, and a spare among it as a timer that was cancelled.
+#[test]
+fn counts_are_exact_when_a_runtime_ends_in_the_middle_of_a_turn() {
+    let (wheel, runtime) = (Wheel::new(), multi(1));
+    let handle = runtime.handle().clone();
+    // Tokio's tasks are known from now on.
+    handle.block_on(async { tokio::spawn(time::sleep(ms(5))).await.unwrap() });
+
+    // Longer than it takes to start them.
+    let at = Instant::now() + SECOND;
+    let runtime = Mutex::new(Some(runtime));
+    let ends_runtime = waker_of(move || {
+        let runtime = runtime.lock().unwrap().take();
+        runtime.into_iter().for_each(Runtime::shutdown_background);
+    });
+    let entered = handle.enter();
+    let mut due = vec![waiting(&ends_runtime, || wheel.sleep_until(at))];
+    due.extend((1..5_000).map(|_| waiting(Waker::noop(), || wheel.sleep_until(at))));
+    drop(entered);
+    let mut given_up = wheel.sleep_until(at);
+    let leaves_a_spare = handle.spawn(async move { assert!(!is_ready(&mut given_up).await) });
+    handle.block_on(leaves_a_spare).unwrap();
+
+    wait_until("without engines", || wheel.metrics().engines == 0);
+    let metrics = wheel.metrics();
+    let counts = (metrics.pending, metrics.registered, metrics.expired, metrics.cancelled);
+    assert_eq!(counts, (0, 5_001, 5_000, 1), "{metrics:?}");
 }
 
 /// Three of them expire.

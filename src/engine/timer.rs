@@ -469,6 +469,10 @@ impl Timer {
         let former = mem::replace(&mut self.deadline, deadline);
         if self.state != State::Waiting {
             self.state = state;
+            if state == State::Reset {
+                // It was rounded up from another deadline.
+                self.entry_deadline = Moment::ZERO;
+            }
             return None;
         }
         if state == State::Immediate && self.zero_is_at_once() {
@@ -497,7 +501,10 @@ impl Timer {
         let clock = &shard.clock;
         let now = (!clock.may_be_paused()).then(|| clock.now());
         if shard.has_ended() || self.entry_deadline <= shard.horizon() {
-            // The task is woken in any case.
+            // The task is woken in any case. A timer that a shutdown has refused stays so.
+            if !self.is_refused() {
+                self.entry_deadline = Moment::ZERO;
+            }
             return None;
         }
         if shard.alarm.has_passed(deadline, now) {

@@ -123,6 +123,31 @@ async fn with_ticks_of_a_millisecond_a_tick_counts_as_missed_when_tokios_does() 
 }
 
 /// That instant is within a tick of the wheel.
+/// By how much the tick before was rounded up is no excuse for one that was moved to the past.
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_moved_to_the_past_counts_as_missed() {
+    let wheel = Wheel::new();
+    for (is_due, wheel) in [(false, Wheel::new()), (true, Wheel::new()), (true, wheel.clone())] {
+        let start = Instant::now();
+        // The engine of a wheel that has no handle ends as its tick is due.
+        let interval = wheel.interval(ms(10));
+        drop(wheel);
+        let mut interval = task::spawn(interval);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        assert_ready_eq!(poll_tick(&mut interval), start);
+        assert_pending!(poll_tick(&mut interval));
+        advance(ms(10)).await;
+        if !is_due {
+            assert_ready_eq!(poll_tick(&mut interval), start + ms(10));
+        }
+        interval.reset_at(start - SECOND);
+        assert_ready_eq!(poll_tick(&mut interval), start - SECOND);
+        assert_pending!(poll_tick(&mut interval));
+        advance(ms(10)).await;
+        assert_ready_eq!(poll_tick(&mut interval), start + ms(20));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_is_due_at_this_very_instant_waits_for_no_tick_of_the_wheel() {
     let start = Instant::now();

@@ -102,6 +102,50 @@ fn nothing_else_teaches_them() {
     }
 }
 
+/// A task that blocks in place within another runtime moves its worker to a thread of that one's pool, which then works for that one.
+#[test]
+fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
+    let (ends, stays) = (multi(3), multi(3));
+    let lends_threads = |handle: Handle| async move {
+        for _ in 0..40 {
+            {
+                let _entered = handle.enter();
+                task::block_in_place(|| std::thread::sleep(Duration::from_millis(1)));
+            }
+            for _ in 0..5 {
+                use_timer().await;
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..6)
+        .map(|_| ends.spawn(lends_threads(stays.handle().clone())))
+        .collect();
+    for task in tasks {
+        ends.block_on(task).unwrap();
+    }
+    let has_engine = |id: Id| engines::engines().iter().any(|((_, of), _)| *of == id);
+    let ended = ends.handle().id();
+    drop(ends);
+    // Its workers are on threads for which a drop does not wait.
+    while has_engine(ended) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let knows_no_other = || async {
+        for _ in 0..40 {
+            task::block_in_place(|| std::thread::sleep(Duration::from_millis(1)));
+            let mut timer = Timer::from_first_poll(None, Duration::from_secs(9));
+            poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()).is_pending())).await;
+            let ((id, index), known) = (presented(), known());
+            let is_mistaken = |(of, number)| of != id && Some(number) == index;
+            assert!(!known.is_some_and(is_mistaken), "{known:?} is not of {id}");
+        }
+    };
+    let tasks: Vec<_> = (0..6).map(|_| stays.spawn(knows_no_other())).collect();
+    for task in tasks {
+        stays.block_on(task).unwrap();
+    }
+}
+
 /// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not take the lock of all engines.
 fn assert_starts_without_a_lock<T>(
     prepare: impl FnOnce() -> T + Send,

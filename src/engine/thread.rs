@@ -13,10 +13,12 @@
 //!
 //! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
 //! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
-//! the threads of a multi-thread runtime work for no other. So once a task of our own, which nothing else polls, has run on a thread as worker n > 0 of
-//! a runtime, the thread is in this runtime whenever it polls one of Tokio's tasks as worker n. In all other cases it asks Tokio. Two kinds of
-//! tasks are in another runtime and are mistaken for the worker's: one that has entered it, and one of a `LocalSet` in a `block_on` of another multi-thread
-//! runtime that is nested there. Their timers wait on the worker's runtime, whose clock is the same, because a thread asks where a test may have paused the clock.
+//! the threads of a multi-thread runtime hardly ever work for another. So once a task of our own, which nothing else polls, has run on a thread as worker
+//! n > 0 of a runtime, the thread is taken to be in this runtime whenever it polls one of Tokio's tasks as worker n. In all other cases it asks Tokio.
+//! Three kinds of tasks are in another runtime and are mistaken for the worker's: one that has entered it, one of a `LocalSet` in a `block_on` of another
+//! multi-thread runtime that is nested there, and one on a thread that another runtime has lent: a task that calls `block_in_place` within the `enter` of a
+//! second runtime moves its worker to a thread of that one's pool, which later may be worker n of the second runtime. Their timers wait on the runtime
+//! that the thread knows, until that ends. Its clock is the same, because a thread asks where a test may have paused the clock.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -260,6 +262,10 @@ impl Thread {
                 .or_else(|| self.own_shard(kind).filter(serves));
             *shard = known.or_else(|| {
                 let found = engine_for(shared_of(shard), runtime).shard(number, kind);
+                if found.runtime != runtime {
+                    // The runtime that this thread knew has ended, and the thread works for another one.
+                    self.worker.set(None);
+                }
                 self.own_shards.place(kind).set(Arc::downgrade(&found));
                 Some(found)
             });

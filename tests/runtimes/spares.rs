@@ -97,7 +97,12 @@ fn counts_are_exact_when_a_runtime_ends_in_the_middle_of_a_turn() {
 
     wait_until("without engines", || wheel.metrics().engines == 0);
     let metrics = wheel.metrics();
-    let counts = (metrics.pending, metrics.registered, metrics.expired, metrics.cancelled);
+    let counts = (
+        metrics.pending,
+        metrics.registered,
+        metrics.expired,
+        metrics.cancelled,
+    );
     assert_eq!(counts, (0, 5_001, 5_000, 1), "{metrics:?}");
 }
 

@@ -364,7 +364,7 @@ impl Shard {
         }
     }
 
-    /// Makes the next visit come when the first entry is due, rather than for one that has been cancelled or to spread a bucket. This looks at every entry.
+    /// Makes the next visit come when the first entry is due, rather than for one that has been cancelled or to spread a bucket.
     pub(crate) fn put_off(&self) {
         let state = lock(&self.state);
         if let Some(wheel) = &state.wheel {

@@ -66,7 +66,7 @@ pub(crate) mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::{mem, ops::Range};
+use std::{iter, mem, ops::Range};
 
 use slab::Slab;
 
@@ -148,9 +148,29 @@ impl<T> TimingWheel<T> {
         self.entries.len()
     }
 
-    /// Returns the first tick at which a timer is due. This looks at every entry, and [`TimingWheel::next_visit`] at none.
+    /// Returns the first tick at which a timer is due. [`TimingWheel::next_visit`] looks at no entry, and this at those of one bucket of each level, but
+    /// at all of the last level, because that works in rounds.
     pub(crate) fn earliest(&self) -> Option<Tick> {
-        self.entries.iter().map(|(_, entry)| entry.due).min()
+        let (last, finer) = self.levels.split_last()?;
+        let mut earliest = self.first_due(self.overdue);
+        for ring in finer {
+            let next = ring.next_used(ring.number(self.now));
+            // No entry of a bucket is due before that begins.
+            let is_before = |next: &u64| earliest.is_none_or(|earliest| ring.begin(*next) < earliest);
+            let due = next
+                .filter(is_before)
+                .and_then(|next| self.first_due(ring.bucket(next)));
+            earliest = earliest.into_iter().chain(due).min();
+        }
+        let rounds = last.buckets.iter().filter_map(|bucket| self.first_due(*bucket));
+        earliest.into_iter().chain(rounds).min()
+    }
+
+    /// Returns the first tick at which an entry of a list is due.
+    fn first_due(&self, bucket: Bucket) -> Option<Tick> {
+        let entry = |index: u32| self.entries.get(index as usize);
+        let entries = iter::successors(entry(bucket.head), |last| entry(last.next));
+        entries.map(|entry| entry.due).min()
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.

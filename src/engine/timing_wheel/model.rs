@@ -196,6 +196,8 @@ impl Model {
         self.wheel.assert_consistent();
         assert_eq!(self.wheel.len(), self.due.len());
         self.check_order();
+        let dues = self.wheel.entries.iter().map(|(_, entry)| entry.due);
+        assert_eq!(self.wheel.earliest(), dues.min());
         let (now, next) = (self.wheel.now, self.wheel.next_visit());
         match self.due.keys().next() {
             Some((earliest, _)) if *earliest <= now => {

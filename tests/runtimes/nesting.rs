@@ -333,6 +333,31 @@ fn a_poll_within_another_runtime_teaches_a_worker_nothing() {
     outer.block_on(task).unwrap();
 }
 
+/// A worker can learn nothing from a task that is spawned there.
+#[test]
+fn tasks_that_poll_within_another_runtime_do_not_keep_it_awake() {
+    let (outer, other) = (multi(3), multi(1));
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let handle = other.handle().clone();
+            outer.spawn(async move {
+                for number in 0..2_000 {
+                    // Each is due before the one before, so that it takes over no entry.
+                    let mut sleep = Wheel::global().sleep(SECOND * (9 - number % 9));
+                    poll_within(&handle, &mut sleep).await;
+                    drop(sleep);
+                    task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        outer.block_on(task).unwrap();
+    }
+    let parks = other.metrics().worker_park_count(0);
+    assert!(parks < 500, "it was awake {parks} times for 12,000 timers");
+}
+
 #[test]
 fn a_bridge_to_synchronous_code_teaches_a_worker_nothing() {
     let (outer, other) = (multi(2), multi(1));

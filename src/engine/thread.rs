@@ -44,9 +44,6 @@ use super::{
 /// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
 
-/// After so many timers at most a thread tries again to learn whose worker it is.
-const MOST_UNTIL_LEARNT: u32 = 1 << 16;
-
 /// The number of kinds of which a thread remembers shards: two for each of sixteen wheels. A further wheel takes the places of one of these, and timers of
 /// two that share places take the lock of all engines in turn.
 const KINDS: usize = 32;
@@ -81,8 +78,8 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the task from which this thread is to learn that it is a worker.
     learning: Cell<Weak<()>>,
-    /// How many timers that could use the answer are bound before this thread tries to learn it, and before it tries again if it does not.
-    learns_in: Cell<(u32, u32)>,
+    /// How many timers that could use the answer have been bound without it.
+    unlearnt: Cell<u32>,
     /// The shards of the timers that ended here last. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
     /// cost of a timeout around a ready future.
     last_shards: ByKind<Option<Arc<Shard>>>,
@@ -106,7 +103,7 @@ thread_local! {
         Thread {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
-            learns_in: Cell::new((0, 1)),
+            unlearnt: Cell::new(0),
             last_shards: ByKind([const { Cell::new(None) }; KINDS]),
             own_shards: ByKind([const { Cell::new(Weak::new()) }; KINDS]),
             spare: RefCell::new(None),
@@ -215,7 +212,7 @@ impl Thread {
             if let Some(index) = worker_index().filter(|index| *index > 0) {
                 with(|thread| {
                     thread.worker.set(Some((id, index)));
-                    thread.learns_in.set((0, 1));
+                    thread.unlearnt.set(0);
                 });
             }
             drop(under_way);
@@ -227,22 +224,15 @@ impl Thread {
     #[inline]
     fn learn_if_unknown(&self, here: Option<Id>, index: Option<usize>, task: WakerId) {
         let may_learn = index.is_some_and(|index| index > 0) && task.is_task();
-        if may_learn && self.worker.get() != here.zip(index) && self.is_to_learn() {
-            self.learn_worker();
+        if may_learn && self.worker.get() != here.zip(index) {
+            let unlearnt = self.unlearnt.get().wrapping_add(1);
+            self.unlearnt.set(unlearnt);
+            // Less and less often while it fails: a task that polls all of its timers within another runtime would keep that one busy, and teach this
+            // thread nothing.
+            if unlearnt.is_power_of_two() {
+                self.learn_worker();
+            }
         }
-    }
-
-    /// Returns whether the thread tries to learn whose worker it is, which is less and less often while it fails: a task that polls all of its timers
-    /// within another runtime would keep that one busy, and teach this thread nothing.
-    fn is_to_learn(&self) -> bool {
-        let (left, then) = self.learns_in.get();
-        if left > 0 {
-            self.learns_in.set((left - 1, then));
-            return false;
-        }
-        self.learns_in
-            .set((then, then.saturating_mul(2).min(MOST_UNTIL_LEARNT)));
-        true
     }
 
     /// Binds a timer to this thread's shard in the runtime that was given to the builder or, without one, that the caller is in. `shard` stands for the

@@ -152,25 +152,18 @@ impl<T> TimingWheel<T> {
     /// at all of the last level, because that works in rounds.
     pub(crate) fn earliest(&self) -> Option<Tick> {
         let (last, finer) = self.levels.split_last()?;
-        let mut earliest = self.first_due(self.overdue);
-        for ring in finer {
-            let next = ring.next_used(ring.number(self.now));
-            // No entry of a bucket is due before that begins.
-            let is_before = |next: &u64| earliest.is_none_or(|earliest| ring.begin(*next) < earliest);
-            let due = next
-                .filter(is_before)
-                .and_then(|next| self.first_due(ring.bucket(next)));
-            earliest = earliest.into_iter().chain(due).min();
-        }
-        let rounds = last.buckets.iter().filter_map(|bucket| self.first_due(*bucket));
-        earliest.into_iter().chain(rounds).min()
+        let first_used = |ring: &Level| Some(ring.bucket(ring.next_used(ring.number(self.now))?));
+        let lists = finer.iter().filter_map(first_used);
+        let lists = lists.chain(last.buckets.iter().copied()).chain([self.overdue]);
+        lists
+            .flat_map(|list| self.entries_of(list))
+            .map(|entry| entry.due)
+            .min()
     }
 
-    /// Returns the first tick at which an entry of a list is due.
-    fn first_due(&self, bucket: Bucket) -> Option<Tick> {
+    fn entries_of(&self, list: Bucket) -> impl Iterator<Item = &Entry<T>> {
         let entry = |index: u32| self.entries.get(index as usize);
-        let entries = iter::successors(entry(bucket.head), |last| entry(last.next));
-        entries.map(|entry| entry.due).min()
+        iter::successors(entry(list.head), move |last| entry(last.next))
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.

@@ -316,7 +316,11 @@ impl Wheel {
     /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        engines::builder_handle(self.shared()).unwrap_or_else(Handle::current)
+        match engines::builder_handle(self.shared()) {
+            Some(runtime) => runtime,
+            // Given to `unwrap_or_else`, its panic would name the standard library.
+            None => Handle::current(),
+        }
     }
 
     /// Returns the roster for the tasks that this thread schedules.

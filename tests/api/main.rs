@@ -22,6 +22,7 @@ mod interval;
 mod labelled;
 mod max_pending;
 mod metrics;
+mod panics;
 mod periodic;
 mod precision;
 mod quiet;

@@ -330,7 +330,11 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn remove(&mut self, key: &Key) -> Expired<T> {
-        self.try_remove(key).unwrap_or_else(|| invalid(key))
+        // With `unwrap_or_else`, the panic would name the closure.
+        let Some(removed) = self.try_remove(key) else {
+            invalid(key)
+        };
+        removed
     }
 
     /// Removes a key's value, due or not, and returns it, or returns `None` if the key has no value in this queue.
@@ -495,7 +499,10 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn deadline(&self, key: &Key) -> Instant {
-        self.entries.deadline(key).unwrap_or_else(|| invalid(key))
+        let Some(deadline) = self.entries.deadline(key) else {
+            invalid(key)
+        };
+        deadline
     }
 
     /// Returns the number of values in the queue, due or not.

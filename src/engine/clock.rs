@@ -108,11 +108,14 @@ impl Moment {
     pub(crate) const ZERO: Moment = Moment(0);
     /// Later than every moment that a timer waits for.
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
-    /// The last moment that stands for an instant: 511 years after zero, with twice the far future left before [`Moment::NEVER`].
+    /// The last moment that stands for an instant: 511 years after zero of the axis, with twice the far future left before [`Moment::NEVER`].
     const LAST: Moment = Moment(u64::MAX / 8 * 7);
-    const LAST_SECOND: i64 = (Moment::LAST.0 / 1_000_000_000) as i64;
-    /// Zero of the axis, where instants have no fields, is this much before the first instant of the process.
-    const BEFORE_FIRST: u64 = 1 << 61;
+    /// The zero of instants is the start of the machine or, where instants have no fields, that of the process. Zero of the axis is 63 years earlier,
+    /// because a process that starts with the machine can subtract from the time.
+    const FIRST_SECOND: i64 = -2_000_000_000;
+    const LAST_SECOND: i64 = (Moment::LAST.0 / 1_000_000_000) as i64 + Moment::FIRST_SECOND;
+    /// The zero of instants.
+    const START: Moment = Moment(Moment::FIRST_SECOND.unsigned_abs() * 1_000_000_000);
 
     /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the thread's locals have been destroyed, Tokio
     /// cannot tell whether one has, and this reads the machine's.
@@ -141,8 +144,11 @@ impl Moment {
                 nanos: Some(nanos),
                 others: false,
             } => match seconds {
-                0..Moment::LAST_SECOND => Moment(seconds as u64 * 1_000_000_000 + u64::from(nanos)),
-                ..0 => Moment::ZERO,
+                Moment::FIRST_SECOND..Moment::LAST_SECOND => {
+                    let since_zero = (seconds - Moment::FIRST_SECOND) as u64;
+                    Moment(since_zero * 1_000_000_000 + u64::from(nanos))
+                }
+                ..Moment::FIRST_SECOND => Moment::ZERO,
                 _ => Moment::LAST,
             },
             _ => Moment::by_subtraction(instant),
@@ -156,7 +162,7 @@ impl Moment {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let after = nanos(instant.saturating_duration_since(zero));
         let before = nanos(zero.saturating_duration_since(instant));
-        let moment = Moment::BEFORE_FIRST.saturating_add(after).saturating_sub(before);
+        let moment = Moment::START.0.saturating_add(after).saturating_sub(before);
         Moment(moment).min(Moment::LAST)
     }
 

@@ -499,3 +499,19 @@ async fn a_tick_that_finds_no_budget_left_is_not_lost() {
     assert_eq!(interval.tick().await, start);
     assert_eq!(interval.tick().await, start + ms(100));
 }
+
+/// As an instant is before the machine started, if a program that starts with it subtracts from the time.
+#[tokio::test(start_paused = true)]
+async fn a_start_before_that_of_the_machine_keeps_its_grid() {
+    let wheel = Wheel::new();
+    let period = Duration::from_secs(7 * 86_400);
+    let weeks = |weeks| Instant::now().checked_sub(period * weeks);
+    // Ten years, unless the clock has none before the machine's start.
+    let Some(start) = weeks(520) else { return };
+    assert_eq!(wheel.sleep_until(start).deadline(), start);
+    let mut ours = wheel.interval_at(start + SECOND, period);
+    let mut tokios = tokio::time::interval_at(start + SECOND, period);
+    for _ in 0..522 {
+        assert_eq!(ours.tick().await, tokios.tick().await);
+    }
+}

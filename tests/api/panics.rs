@@ -49,7 +49,9 @@ fn a_misuse_names_the_line_of_the_caller() {
     assert_name_the_caller(&mut [
         ("remove", &mut || drop(queue.borrow_mut().remove(&gone))),
         ("reset", &mut || queue.borrow_mut().reset(&gone, SECOND)),
-        ("reset_at", &mut || queue.borrow_mut().reset_at(&gone, Instant::now())),
+        ("reset_at", &mut || {
+            queue.borrow_mut().reset_at(&gone, Instant::now())
+        }),
         ("deadline", &mut || _ = queue.borrow().deadline(&gone)),
         ("reserve", &mut || queue.borrow_mut().reserve(usize::MAX)),
         ("with_capacity", &mut || {

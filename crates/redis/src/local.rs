@@ -94,8 +94,15 @@ impl Future for LocalEntry {
     }
 }
 
+/// Returns when `duration` will have passed or, if that overflows the clock, an instant 30 years ahead, as Tokio does.
+pub(crate) fn after(duration: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or_else(|| now + FAR)
+}
+
 pub(crate) async fn sleep(duration: Duration) {
-    sleep_until(Instant::now() + duration).await;
+    sleep_until(after(duration)).await;
 }
 
 pub(crate) async fn sleep_until(until: Instant) {

@@ -323,6 +323,15 @@ async fn samples_go_on_through_outages_and_end_with_the_queue() {
 }
 
 #[tokio::test]
+async fn the_longest_period_samples_once() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let samples = tokio::spawn(jobs.sample_every(Duration::MAX));
+    until(|| async { values(&jobs.exported()).contains_key("jobs_waiting") }).await;
+    assert!(!samples.is_finished());
+}
+
+#[tokio::test]
 async fn damage_is_an_error_or_counted_as_due() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;

@@ -174,6 +174,25 @@ async fn at_the_end_what_runs_is_finished_or_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grace_period_without_an_end_waits_for_what_runs() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    jobs.schedule("x", Duration::ZERO, b"").await.unwrap();
+    let (began, has_begun) = oneshot::channel();
+    let began = Mutex::new(Some(began));
+    let handler = move |_: Arc<Job>| {
+        began.lock().unwrap().take().unwrap().send(()).unwrap();
+        async {
+            sleep(100 * MS).await;
+            Ok::<(), io::Error>(())
+        }
+    };
+    let run = jobs.worker().start().run(1, handler).grace(Duration::MAX);
+    soon(run.until(async { has_begun.await.unwrap() })).await.unwrap();
+    counts_become(&jobs, 0, 0, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_hangs_is_dropped_at_its_time_limit() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;

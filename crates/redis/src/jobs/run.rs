@@ -167,7 +167,7 @@ impl Run {
         self.set(|setup| setup.until = end)
     }
 
-    /// Sets how long jobs may still run after the end was asked for: 30 seconds unless set.
+    /// Sets how long jobs may still run after the end was asked for: 30 seconds unless set. `Duration::MAX` lets all of them finish.
     ///
     /// The handlers of the others are then dropped at their next `.await`, and their jobs wait again with no attempt counted.
     pub fn grace(self, period: Duration) -> Run {
@@ -243,10 +243,7 @@ impl Setup {
         // What was claimed goes back now, and what runs is still renewed.
         drop(self.worker);
         let finished = async { while running.join_next().await.is_some() {} };
-        if local::until(tokio::time::Instant::now() + self.grace, finished)
-            .await
-            .is_none()
-        {
+        if local::until(local::after(self.grace), finished).await.is_none() {
             give_back.cancel();
             while running.join_next().await.is_some() {}
         }

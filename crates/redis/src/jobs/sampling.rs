@@ -48,7 +48,7 @@ pub(super) async fn sample(queue: OpenQueue<'_>) -> Result<QueueSample, Error> {
 /// Samples a queue at once and then every `period`, until nothing else uses it or its wheel is shut down.
 pub(super) async fn sample_every(queue: Weak<Queue>, period: Duration) {
     while let Some(used) = queue.upgrade().filter(|queue| !queue.wheel.is_shutdown()) {
-        let next = Instant::now() + period;
+        let next = local::after(period);
         if let Err(error) = open_and_sample(used).await {
             tracing::debug!(%error, "a queue could not be sampled; it is tried again");
         }

@@ -103,6 +103,9 @@ impl Health {
     }
 }
 
+/// The longest silence of a connection: ten years.
+const LONGEST_SILENCE: Duration = Duration::from_secs(86_400 * 365 * 10);
+
 /// How long a request waits at least before it counts as unanswered when its caller gives it up.
 const GIVEN_UP: Duration = Duration::from_millis(500);
 
@@ -196,7 +199,7 @@ impl<C: Connection> Reconnecting<C> {
     /// Sets how long a connection may be silent while requests wait before it is replaced, two seconds by default.
     ///
     /// It should be longer than the slowest answer that still is one. A single request is given up after three times this duration, even if
-    /// others are answered, because one node of a cluster may be silent.
+    /// others are answered, because one node of a cluster may be silent. A duration of more than ten years is taken as ten years.
     ///
     /// # Examples
     ///
@@ -210,7 +213,8 @@ impl<C: Connection> Reconnecting<C> {
     /// ```
     #[must_use]
     pub fn silence(mut self, silence: Duration) -> Reconnecting<C> {
-        self.silence = silence;
+        // Three times this, from any instant, must not overflow the clock.
+        self.silence = silence.min(LONGEST_SILENCE);
         self
     }
 

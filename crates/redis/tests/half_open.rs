@@ -40,6 +40,15 @@ async fn a_lease_survives_it() {
 }
 
 #[tokio::test]
+async fn the_longest_silence_is_none_at_all() {
+    let server = Server::start();
+    let client = Client::open(server.url()).unwrap();
+    let leases = Leases::new(&Wheel::new(), Reconnecting::of(client).silence(Duration::MAX));
+    let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+    assert!(soon(lease.release()).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_worker_survives_it() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;

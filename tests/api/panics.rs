@@ -47,7 +47,7 @@ fn a_misuse_names_the_line_of_the_caller() {
     let queue = RefCell::new(queue);
     let mut interval = wheel.interval(SECOND);
     assert_name_the_caller(&mut [
-        ("remove", &mut || drop(queue.borrow_mut().remove(&gone))),
+        ("remove", &mut || _ = queue.borrow_mut().remove(&gone)),
         ("reset", &mut || queue.borrow_mut().reset(&gone, SECOND)),
         ("reset_at", &mut || {
             queue.borrow_mut().reset_at(&gone, Instant::now())

@@ -136,7 +136,7 @@ fn what_outlives_its_runtime_outlives_the_next_ones_too() {
         };
         let mut left = made_on.block_on(async {
             if is_paused {
-                time::advance(DAY).await;
+                tokio::time::advance(DAY).await;
             }
             let mut sleep = time::sleep(DAY);
             register(&mut sleep);

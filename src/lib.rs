@@ -90,6 +90,8 @@
 //! `--cfg console_without_tokio_unstable`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Documentation links to items that a build without their features does not have.
+#![cfg_attr(not(feature = "full"), allow(rustdoc::broken_intra_doc_links))]
 
 pub mod deadline;
 mod engine;

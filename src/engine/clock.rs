@@ -166,14 +166,19 @@ impl Moment {
         Moment(moment).min(Moment::LAST)
     }
 
-    /// Returns the instant or, if that overflows the clock, one in the far future.
+    /// Returns the instant or, if the clock has none, one in the far future or the earliest.
     pub(crate) fn instant(self) -> Instant {
         let (first, moment) = *FIRST;
         match self.0.checked_sub(moment.0) {
             Some(span) => after(first, Duration::from_nanos(span)),
-            None => first
-                .checked_sub(Duration::from_nanos(moment.0 - self.0))
-                .unwrap_or(first),
+            None => {
+                let back_to =
+                    |earlier: u64| first.checked_sub(Duration::from_nanos(moment.0.saturating_sub(earlier)));
+                // Not every platform has instants before their zero.
+                back_to(self.0)
+                    .or_else(|| back_to(Moment::BEFORE))
+                    .unwrap_or(first)
+            }
         }
     }
 

@@ -433,6 +433,7 @@ impl<C> DelayedJobs<C> {
     /// tokio::spawn(jobs.sample_every(Duration::from_secs(10)));
     /// # }
     /// ```
+    #[track_caller]
     pub fn sample_every(&self, period: Duration) -> impl Future<Output = ()> + Send + use<C> {
         assert!(!period.is_zero(), "a queue cannot be sampled all the time");
         sampling::sample_every(Arc::downgrade(&self.queue), period)

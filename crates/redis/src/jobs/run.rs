@@ -129,6 +129,7 @@ impl Worker {
     ///     .await
     /// # }
     /// ```
+    #[track_caller]
     pub fn run<H, F, E>(self, concurrency: usize, handler: H) -> Run
     where
         H: Fn(Arc<Job>) -> F + Send + Sync + 'static,

@@ -93,6 +93,7 @@ impl WorkerBuilder {
     /// # Panics
     ///
     /// Panics outside a Tokio runtime, as `tokio::spawn` does.
+    #[track_caller]
     pub fn start(self) -> Worker {
         let workers = self.queue.workers.clone();
         let inbox = Inbox::new(self.queue, self.settings, Handle::current());

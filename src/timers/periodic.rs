@@ -160,8 +160,8 @@ impl PeriodicBuilder {
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle). In a runtime without timers it is
-    /// not the call that panics but the series, and its handle reports that.
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle). If the caller's runtime has no
+    /// timers, it is not the call that panics but the series, and its handle reports that.
     ///
     /// # Errors
     ///

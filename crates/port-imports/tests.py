@@ -51,6 +51,21 @@ class PortImports(InFolder):
         ]:
             self.assertEqual(self.port(before), (after, []))
 
+    def test_both_imports_keep_the_attributes_whatever_stands_between(self):
+        gone = "use tickwheel::time;"
+        for between in ["\n", " // why\n", "\n\n", "\n// #[why]\n", "\n/// What.\n", " /* why */\n", "\r\n"]:
+            before = f"#[cfg(a)]{between}#[cfg(any(\n    b,\n    c\n))]{between}use tokio::{{net, time}};\n"
+            again = "#[cfg(a)]\n#[cfg(any(\n    b,\n    c\n))]\n"
+            after = f"#[cfg(a)]{between}#[cfg(any(\n    b,\n    c\n))]{between}use tokio::net;\n{again}{gone}\n"
+            self.assertEqual(self.port(before), (after, []))
+        # Of the attributes of a documented item, its examples have none.
+        for between in ["", "/// ```\n"]:
+            before = f"#[derive(A)]\n{between}/// use tokio::{{net, time}};\nstruct B;"
+            after = f"#[derive(A)]\n{between}/// use tokio::net;\n/// {gone}\nstruct B;"
+            self.assertEqual(self.port(before), (after, []))
+        self.assertEqual(self.port("#![a]\n\nuse tokio::{net, time};"), (f"#![a]\n\nuse tokio::net;\n{gone}", []))
+        self.assertEqual(self.port("#[a]\nmod b;\nuse tokio::{net, time};"), (f"#[a]\nmod b;\nuse tokio::net;\n{gone}", []))
+
     def test_what_names_only_tokios_own_types_stays(self):
         for text in [
             "use tokio::time::Instant;",

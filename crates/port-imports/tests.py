@@ -25,7 +25,7 @@ class InFolder(unittest.TestCase):
         return file
 
     def run_tool(self, tool, *arguments):
-        ran = subprocess.run([TOOLS / tool, *arguments], cwd=self.folder, capture_output=True, text=True)
+        ran = subprocess.run([TOOLS / tool, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60)
         self.assertNotIn("Traceback", ran.stderr)
         return ran
 
@@ -65,6 +65,12 @@ class PortImports(InFolder):
             self.assertEqual(self.port(before), (after, []))
         self.assertEqual(self.port("#![a]\n\nuse tokio::{net, time};"), (f"#![a]\n\nuse tokio::net;\n{gone}", []))
         self.assertEqual(self.port("#[a]\nmod b;\nuse tokio::{net, time};"), (f"#[a]\nmod b;\nuse tokio::net;\n{gone}", []))
+
+    def test_imports_in_long_comments_take_no_time(self):
+        prose = "//! Words, without an end: `use a::b`, and more of them\n" * 60
+        for use in ["use a::{b,", "use {a, b,", "use tokio::{a,"]:
+            text = f"//! {use}\n{prose}"
+            self.assertEqual(self.port(text), (text, []))
 
     def test_what_names_only_tokios_own_types_stays(self):
         for text in [

@@ -169,17 +169,12 @@ impl Moment {
     /// Returns the instant or, if the clock has none, one in the far future or the earliest.
     pub(crate) fn instant(self) -> Instant {
         let (first, moment) = *FIRST;
-        match self.0.checked_sub(moment.0) {
-            Some(span) => after(first, Duration::from_nanos(span)),
-            None => {
-                let back_to =
-                    |earlier: u64| first.checked_sub(Duration::from_nanos(moment.0.saturating_sub(earlier)));
-                // Not every platform has instants before their zero.
-                back_to(self.0)
-                    .or_else(|| back_to(Moment::BEFORE))
-                    .unwrap_or(first)
-            }
+        if self >= moment {
+            return after(first, self.since(moment).to_duration());
         }
+        // Not every platform has instants before their zero.
+        let back_to = |earlier: Moment| first.checked_sub(moment.since(earlier).to_duration());
+        back_to(self).or_else(|| back_to(Moment::START)).unwrap_or(first)
     }
 
     pub(crate) fn after(self, span: Nanos) -> Moment {

@@ -82,12 +82,8 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     if let Some(engine) = engine_in_builder_runtime(shared) {
         return engine;
     }
-    if let Some(engine) = here.and_then(|here| find(shared, here)) {
-        return engine;
-    }
-    // The caller may be in another runtime than it knows.
-    let here = current(shared);
-    let engine = find(shared, here.id()).or_else(|| begin(shared, &here));
+    let here = here.unwrap_or_else(|| current(shared).id());
+    let engine = find(shared, here).or_else(|| begin(shared, &current(shared)));
     engine.unwrap_or_else(|| panic_as_ended())
 }
 

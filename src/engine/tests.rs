@@ -17,7 +17,7 @@ use super::{
     engines::{self, existing},
     shard::{Kind, Shard, TimerShard, kind_of},
     shared::{Settings, Shared, WheelId},
-    thread::{with, worker_index},
+    thread::{place, with, worker_index},
     timer::Timer,
 };
 
@@ -380,7 +380,7 @@ fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
 /// To look one up takes the lock of all engines.
 #[test]
 fn a_thread_remembers_its_shards_of_sixteen_wheels() {
-    let place = |wheel| Kind::both_of(wheel)[0].0 % 32;
+    let place = |wheel| place(Kind::both_of(wheel)[0]);
     let mut wheels: Vec<Arc<Shared>> = Vec::new();
     while wheels.len() < 16 {
         // Other tests make wheels meanwhile, and two in one place are not both remembered.

@@ -82,11 +82,11 @@ pub(crate) struct Thread {
     unlearnt: Cell<u32>,
     /// The shards of the timers that ended here last. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of the
     /// cost of a timeout around a ready future.
-    last_shards: ByKind<Option<Arc<Shard>>>,
+    last_shards: [Cell<Option<Arc<Shard>>>; KINDS],
     /// The shards that this thread looked up last, because to look one up takes the lock of all engines. They stand in for `last_shards`: a timer that is not
     /// polled yet may have taken a shard from there, and one that has come from another thread may have left its own there. They are weak, so that they
     /// keep no runtime's descriptors open.
-    own_shards: ByKind<Weak<Shard>>,
+    own_shards: [Cell<Weak<Shard>>; KINDS],
     spare: RefCell<Option<Spare>>,
     /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares, because most of these tasks wait.
     last_long: Cell<WakerId>,
@@ -104,8 +104,8 @@ thread_local! {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
             unlearnt: Cell::new(0),
-            last_shards: ByKind([const { Cell::new(None) }; KINDS]),
-            own_shards: ByKind([const { Cell::new(Weak::new()) }; KINDS]),
+            last_shards: [const { Cell::new(None) }; KINDS],
+            own_shards: [const { Cell::new(Weak::new()) }; KINDS],
             spare: RefCell::new(None),
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
@@ -149,13 +149,9 @@ pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> 
     None
 }
 
-/// What a thread remembers by kind. A place may hold something of another wheel, whose number shares that place.
-struct ByKind<T>([Cell<T>; KINDS]);
-
-impl<T> ByKind<T> {
-    fn place(&self, kind: Kind) -> &Cell<T> {
-        &self.0[kind.0 as usize % KINDS]
-    }
+/// Returns the place of a kind in what a thread remembers. It may hold something of another wheel.
+pub(super) fn place(kind: Kind) -> usize {
+    kind.0 as usize % KINDS
 }
 
 impl Drop for Thread {
@@ -253,7 +249,7 @@ impl Thread {
         let index = index.filter(|_| here == runtime);
         let number = index.unwrap_or_else(number::get);
         let serves = |shard: &Arc<Shard>| runtime.is_some_and(|runtime| shard.serves(kind, runtime, number));
-        let last = self.last_shards.place(kind);
+        let last = &self.last_shards[place(kind)];
         if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
             self.note_if_unclaimed(&spare);
             self.set_spare_deadline(Moment::ZERO);
@@ -278,7 +274,7 @@ impl Thread {
                     // The runtime that this thread knew has ended, and the thread works for another one.
                     self.worker.set(None);
                 }
-                self.own_shards.place(kind).set(Arc::downgrade(&found));
+                self.own_shards[place(kind)].set(Arc::downgrade(&found));
                 Some(found)
             });
         }
@@ -321,7 +317,7 @@ impl Thread {
     /// Takes out the shard of the timer that ended here last, of those of a kind.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let last = self.last_shards.place(kind);
+        let last = &self.last_shards[place(kind)];
         let shard = last.take();
         if shard.as_ref().is_some_and(|shard| shard.kind == kind) {
             return shard;
@@ -333,7 +329,7 @@ impl Thread {
     /// Returns the shard that this thread looked up last for timers of a kind, if it is still there.
     #[inline]
     pub(crate) fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let own = self.own_shards.place(kind);
+        let own = &self.own_shards[place(kind)];
         let shard = own.take();
         let upgraded = shard.upgrade();
         own.set(shard);
@@ -344,8 +340,7 @@ impl Thread {
     #[inline]
     pub(crate) fn return_shard(&self, shard: Arc<Shard>) {
         if !shard.has_builder_runtime {
-            let last = self.last_shards.place(shard.kind);
-            drop(last.replace(Some(shard)));
+            drop(self.last_shards[place(shard.kind)].replace(Some(shard)));
         }
     }
 

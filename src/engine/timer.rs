@@ -452,16 +452,15 @@ impl Timer {
         self.reset_as(deadline, State::Reset)
     }
 
-    /// Moves the timer to a deadline that has not passed.
+    /// Moves the timer to another deadline. If that has passed `now`, the timer elapses at the next poll, as a zero duration does.
     #[must_use]
-    pub(crate) fn reset_ahead(&mut self, deadline: Moment) -> Option<Waker> {
-        self.reset_as(deadline, State::Ahead)
-    }
-
-    /// Moves the timer to a deadline that has passed, so that it elapses at the next poll, as a zero duration does.
-    #[must_use]
-    pub(crate) fn reset_immediately(&mut self, deadline: Moment) -> Option<Waker> {
-        self.reset_as(deadline, State::Immediate)
+    pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) -> Option<Waker> {
+        let state = if deadline <= now {
+            State::Immediate
+        } else {
+            State::Ahead
+        };
+        self.reset_as(deadline, state)
     }
 
     #[inline]

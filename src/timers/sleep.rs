@@ -330,11 +330,7 @@ impl Sleep {
 
     /// Moves the sleep to a deadline. The next poll completes it if that has passed `now`.
     pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) {
-        let woken = if deadline <= now {
-            self.timer.reset_immediately(deadline)
-        } else {
-            self.timer.reset_ahead(deadline)
-        };
+        let woken = self.timer.reset_given_now(deadline, now);
         self.restart(woken);
     }
 

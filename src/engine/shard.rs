@@ -248,6 +248,7 @@ impl Shard {
             let spent = spare.map(|spare| wheel.remove(spare.key));
             drop(guard);
             drop((spent, waker));
+            self.alarm.notice_unused(&self.shared);
             return outcome;
         }
         state.tally.registered += 1;

@@ -361,18 +361,6 @@ impl Thread {
             self.count_spares_of(&spare.shard);
         }
         self.set_spare_deadline(spare.entry.deadline);
-        let mut kept = self.spare.borrow_mut();
-        if kept.is_none() {
-            *kept = Some(spare);
-        } else {
-            drop(kept);
-            self.replace_spare(spare);
-        }
-    }
-
-    /// Keeps a spare in place of another one, which is cancelled.
-    #[cold]
-    fn replace_spare(&self, spare: Spare) {
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.note_if_unclaimed(&former);
             // The next timer has the shard of the new spare.

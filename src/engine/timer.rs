@@ -416,12 +416,8 @@ impl Timer {
                 self.admission = Admission::Again;
                 Poll::Pending
             }
-            Started::HasPassed => {
-                shard.alarm.notice_unused(&shard.shared);
-                self.elapse()
-            }
+            Started::HasPassed => self.elapse(),
             Started::Refused(refusal) => {
-                shard.alarm.notice_unused(&shard.shared);
                 self.state = State::NotStarted;
                 Poll::Ready(Err(refusal))
             }

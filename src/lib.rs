@@ -102,7 +102,7 @@ pub mod time;
 mod timers;
 mod wheel;
 
-pub use engine::{labels::LabelStats, lag::LagHistogram};
+pub use engine::labels::LabelStats;
 pub use error::{ScheduleError, SleepError, TimeoutError};
 #[cfg(feature = "io")]
 pub use integrations::io;
@@ -113,6 +113,7 @@ pub use integrations::tower;
 pub use observe::{
     exported::{Exported, ExportedKind, ExportedUnit, ExportedValue},
     labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},
+    lag::LagHistogram,
     metrics::Metrics,
     snapshot::{LevelSnapshot, ShardSnapshot, Snapshot},
 };

@@ -199,6 +199,16 @@ enum Source {
     Test,
 }
 
+/// Calls `act` in a runtime, unless this thread's locals have been destroyed.
+pub(crate) fn in_runtime<R>(runtime: &Handle, act: impl FnOnce() -> R) -> Option<R> {
+    let _entered = match Handle::try_current() {
+        Ok(here) if here.id() == runtime.id() => None,
+        Err(error) if !error.is_missing_context() => return None,
+        _ => Some(runtime.enter()),
+    };
+    Some(act())
+}
+
 /// Returns whether a test may pause the clock of the current runtime. That takes a current-thread runtime, and Tokio's feature `test-util`.
 pub(crate) fn may_be_paused() -> bool {
     has_test_util() && Handle::try_current().is_ok_and(|runtime| may_be_paused_in(&runtime))

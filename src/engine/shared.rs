@@ -5,10 +5,10 @@ use std::{sync::OnceLock, time::Duration};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    clock::{Moment, Nanos, Slack, may_be_paused_in},
+    clock::{Moment, Nanos, Slack, in_runtime, may_be_paused_in},
     events,
     labels::Labels,
-    lag::{LagHistogram, LagRecorder},
+    lag::LagRecorder,
     sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
 };
 
@@ -145,11 +145,8 @@ impl Shared {
     /// Reads the clock of the runtime that was given to the builder.
     #[cold]
     fn builder_runtime_now(&self) -> Moment {
-        let here = Handle::try_current().err();
-        let may_enter = here.is_none_or(|error| error.is_missing_context());
-        let handle = self.builder_handle().filter(|_| may_enter);
-        let _entered = handle.as_ref().map(Handle::enter);
-        Moment::now()
+        let there = |runtime: Handle| in_runtime(&runtime, Moment::now);
+        self.builder_handle().and_then(there).unwrap_or_else(Moment::now)
     }
 
     pub(crate) fn builder_handle(&self) -> Option<Handle> {
@@ -294,15 +291,8 @@ pub(crate) struct Stats {
     pub(crate) panics: AtomicU64,
     pub(crate) last_lag: AtomicU64,
     pub(crate) max_lag: AtomicU64,
-    pub(in crate::engine) lags: LagRecorder,
+    pub(crate) lags: LagRecorder,
 }
 
 /// A turn that is later than this and than four ticks is reported to `tracing`.
 const LATE: Nanos = Nanos(40_000_000);
-
-impl Stats {
-    pub(crate) fn lag(&self) -> LagHistogram {
-        let max = self.max_lag.load(Ordering::Relaxed);
-        self.lags.histogram(Duration::from_nanos(max))
-    }
-}

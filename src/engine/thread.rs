@@ -317,13 +317,8 @@ impl Thread {
     /// Takes out the shard of the timer that ended here last, of those of a kind.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let last = &self.last_shards[place(kind)];
-        let shard = last.take();
-        if shard.as_ref().is_some_and(|shard| shard.kind == kind) {
-            return shard;
-        }
-        last.set(shard);
-        None
+        let last = self.last_shards[place(kind)].take();
+        last.filter(|shard| shard.kind == kind)
     }
 
     /// Returns the shard that this thread looked up last for timers of a kind, if it is still there.

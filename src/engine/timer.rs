@@ -145,10 +145,10 @@ impl Timer {
         match self.state {
             State::FromFirstPoll | State::Immediate | State::Ahead | State::NotStarted => false,
             State::Reset => self.has_passed(),
-            State::Waiting if self.has_expired() => true,
-            // The entry was due before the deadline.
+            // The entry may have been due before the deadline.
             State::Waiting => {
-                self.entry_deadline <= self.horizon() && !self.has_lost_engine() && self.has_passed()
+                let is_gone = self.entry_deadline <= self.horizon() && !self.has_lost_engine();
+                self.has_expired() || is_gone && self.has_passed()
             }
             State::Elapsed => true,
         }

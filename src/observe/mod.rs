@@ -2,5 +2,6 @@
 
 pub(crate) mod exported;
 pub(crate) mod labelled;
+pub(crate) mod lag;
 pub(crate) mod metrics;
 pub(crate) mod snapshot;

@@ -7,10 +7,10 @@ use crate::{
         counts,
         engines::{self, existing},
         labels::LabelStats,
-        lag::LagHistogram,
         shard::Shard,
         timing_wheel::Tick,
     },
+    observe::lag::LagHistogram,
     wheel::Wheel,
 };
 
@@ -143,7 +143,7 @@ impl Wheel {
             level.buckets.shrink_to_fit();
         }
         snapshot.labels = shared.labels.stats(shared.limit.is_shutdown());
-        snapshot.lag = shared.stats.lag();
+        snapshot.lag = LagHistogram::of_wheel(&shared.stats);
         snapshot
     }
 }

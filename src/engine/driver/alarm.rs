@@ -30,7 +30,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::tokio_timer::{self, TokioTimer};
 use crate::engine::{
-    clock::{Clock, Moment, Nanos},
+    clock::{Clock, Moment, Nanos, in_runtime},
     shared::Shared,
     sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
@@ -156,12 +156,7 @@ impl Alarm {
     #[cold]
     fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
         let runtime = lock(&self.runtime).clone()?;
-        let _entered = match Handle::try_current() {
-            Ok(here) if here.id() == runtime.id() => None,
-            Err(error) if !error.is_missing_context() => return None,
-            _ => Some(runtime.enter()),
-        };
-        Some(act())
+        in_runtime(&runtime, act)
     }
 
     /// Returns whether the engine's task makes the turns: on a clock that a test has paused or moved.

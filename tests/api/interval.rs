@@ -122,7 +122,6 @@ async fn with_ticks_of_a_millisecond_a_tick_counts_as_missed_when_tokios_does() 
     }
 }
 
-/// That instant is within a tick of the wheel.
 /// By how much the tick before was rounded up is no excuse for one that was moved to the past.
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_is_moved_to_the_past_counts_as_missed() {
@@ -148,6 +147,7 @@ async fn a_tick_that_is_moved_to_the_past_counts_as_missed() {
     }
 }
 
+/// That instant is within a tick of the wheel.
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_is_due_at_this_very_instant_waits_for_no_tick_of_the_wheel() {
     let start = Instant::now();

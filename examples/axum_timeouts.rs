@@ -1,5 +1,5 @@
-//! An axum server with request timeouts: one duration for a route, one chosen by the request, and the wheel's metrics on `/metrics`. It
-//! sends itself a few requests and ends.
+//! An axum server with request timeouts: one duration for a route, one chosen by the request, and the wheel's
+//! metrics on `/metrics`. It sends itself a few requests and ends.
 //!
 //! ```text
 //! cargo run --release -p examples --bin axum_timeouts

@@ -1,7 +1,8 @@
-//! A page that shows a running wheel: its buckets, when its timers are due, the driver's lag, and the headroom of timeouts.
+//! A page that shows a running wheel: its buckets, when its timers are due, the driver's lag, and the
+//! headroom of timeouts.
 //!
-//! The load is simulated. One label's timeout is too tight, one too lax, one right, and one waits for a peer that hangs. Bursts of
-//! reports meet a full wheel. Twice a minute everything stalls.
+//! The load is simulated. One label's timeout is too tight, one too lax, one right, and one waits for a peer
+//! that hangs. Bursts of reports meet a full wheel. Twice a minute everything stalls.
 //!
 //! ```text
 //! cargo run --release -p examples --bin dashboard -- --seconds 600
@@ -109,7 +110,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // Of 256 ticks, so that one sees it turn: a round of the finest level takes 256 ms. Some of a burst of reports find no room.
+    // Of 256 ticks, so that one sees it turn: a round of the finest level takes 256 ms. Some of a burst of
+    // reports find no room.
     let builder = Wheel::builder().ticks_per_wheel(256).levels(3);
     let wheel = builder.max_pending(CONNECTIONS + 1_400).build()?;
     // Ticks count from the first timer.

@@ -1,7 +1,9 @@
-//! Three services in a row, and a budget of 300 ms at the edge. The one in the middle is sometimes slow. The table shows how much work
-//! each does for requests that nobody waits for any more, with and without the budget being passed on.
+//! Three services in a row, and a budget of 300 ms at the edge. The one in the middle is sometimes slow. The
+//! table shows how much work each does for requests that nobody waits for any more, with and without the
+//! budget being passed on.
 //!
-//! Each service hands its work to a task, as one with a queue does, so a caller that hangs up does not end it.
+//! Each service hands its work to a task, as one with a queue does, so a caller that hangs up does not end
+//! it.
 //!
 //! ```text
 //! cargo run --release -p examples --bin deadlines
@@ -66,7 +68,8 @@ impl Service {
     }
 }
 
-/// Waits if the service is slow, computes for a while, and asks the next service. The path says how old the request is, for the table alone.
+/// Waits if the service is slow, computes for a while, and asks the next service. The path says how old the
+/// request is, for the table alone.
 async fn work(service: Arc<Service>, began: Instant) -> StatusCode {
     let number = service.requests.fetch_add(1, Relaxed);
     if service.name == "middle" {

@@ -1,5 +1,5 @@
-//! A TCP server that echoes lines. It closes silent connections, limits the time of each request, and shuts down gracefully. One client
-//! that behaves and two that do not show how it reacts; then it ends.
+//! A TCP server that echoes lines. It closes silent connections, limits the time of each request, and shuts
+//! down gracefully. One client that behaves and two that do not show how it reacts; then it ends.
 //!
 //!     cargo run --release -p examples --bin echo_server
 

@@ -1,5 +1,5 @@
-//! A service with scheduled work, stopped by SIGINT or after five seconds: `shutdown` ends every wait at once and hands back the tasks
-//! that had not started, and the service runs them before it exits.
+//! A service with scheduled work, stopped by SIGINT or after five seconds: `shutdown` ends every wait at once
+//! and hands back the tasks that had not started, and the service runs them before it exits.
 //!
 //!     cargo run --release -p examples --bin graceful_shutdown
 

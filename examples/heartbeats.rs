@@ -1,7 +1,7 @@
 //! Ten thousand peers, each with a heartbeat, and an idle timer that notices when the beats stop.
 //!
-//! Without jitter, peers that start together beat together forever, and all the work of a period falls on one or two ticks. With jitter it
-//! spreads over the period. A bar chart shows both, tick by tick.
+//! Without jitter, peers that start together beat together forever, and all the work of a period falls on one
+//! or two ticks. With jitter it spreads over the period. A bar chart shows both, tick by tick.
 //!
 //!     cargo run --release -p examples --bin heartbeats
 
@@ -97,8 +97,8 @@ impl Peers {
         peers
     }
 
-    /// Counts for one period, when all peers have started to beat; from the middle of one to the middle of the next, so
-    /// that beats without jitter, at its start, are not cut in two.
+    /// Counts for one period, when all peers have started to beat; from the middle of one to the middle of
+    /// the next, so that beats without jitter, at its start, are not cut in two.
     async fn beats_of_a_period(&self, wheel: &Wheel) -> [usize; TICKS] {
         wheel.sleep_until(self.started + PERIOD * 5 / 2).await;
         self.beats

@@ -1,7 +1,7 @@
 //! Calls to a flaky server, each retried after 1 s, 3 s and 5 s unless an answer comes first.
 //!
-//! When a call starts, it schedules all its retries on a wheel with a tick of 10 ms. When an answer comes, it cancels the remaining ones,
-//! so a retry that is not needed never becomes a Tokio task.
+//! When a call starts, it schedules all its retries on a wheel with a tick of 10 ms. When an answer comes, it
+//! cancels the remaining ones, so a retry that is not needed never becomes a Tokio task.
 //!
 //!     cargo run --release -p examples --bin retry
 

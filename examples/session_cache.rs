@@ -1,5 +1,5 @@
-//! A cache of sessions over TCP. Each session has a time to live, a touch renews it, and an expired session is removed. A client stores a
-//! few, touches one, and looks at what is left; then the program ends.
+//! A cache of sessions over TCP. Each session has a time to live, a touch renews it, and an expired session
+//! is removed. A client stores a few, touches one, and looks at what is left; then the program ends.
 //!
 //! ```text
 //! cargo run --release -p examples --bin session_cache

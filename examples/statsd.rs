@@ -7,7 +7,8 @@ use std::{error::Error, time::Duration};
 use tickwheel::{ExportedValue, Wheel};
 use tokio::{net::UdpSocket, time::timeout};
 
-/// Writes a wheel's metrics, one a line, with labels as DogStatsD's tags. Totals are sent as gauges, because a counter of StatsD is what was added.
+/// Writes a wheel's metrics, one a line, with labels as DogStatsD's tags. Totals are sent as gauges, because
+/// a counter of StatsD is what was added.
 fn statsd(wheel: &Wheel) -> Vec<String> {
     let mut lines = Vec::new();
     for exported in wheel.exported() {

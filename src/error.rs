@@ -233,7 +233,8 @@ impl From<ScheduleError> for io::Error {
 }
 
 impl From<TimeoutError> for io::Error {
-    /// Converts the error into one of kind `TimedOut` if the timeout elapsed, and of kind `Other` if the wheel refused it.
+    /// Converts the error into one of kind `TimedOut` if the timeout elapsed, and of kind `Other` if the
+    /// wheel refused it.
     fn from(error: TimeoutError) -> io::Error {
         match error {
             TimeoutError::Elapsed => io::Error::new(io::ErrorKind::TimedOut, error),

@@ -1,14 +1,17 @@
-//! A hashed timing wheel for Tokio, with `sleep`, `timeout` and `interval` that are cheap to start and to cancel.
+//! A hashed timing wheel for Tokio, with `sleep`, `timeout` and `interval` that are cheap to start and to
+//! cancel.
 //!
-//! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline on each connection, a heartbeat
-//! to each peer. Almost all of them are cancelled or pushed back, and few ever fire. A [`Wheel`] is built for that load. Time is divided into
-//! ticks, of 1 ms by default, each timer is stored in the bucket of its tick, and one driver in each runtime wakes the tasks whose timers are due. Starting and
-//! cancelling a timer is O(1) and touches nothing that another worker touches.
+//! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline
+//! on each connection, a heartbeat to each peer. Almost all of them are cancelled or pushed back, and few
+//! ever fire. A [`Wheel`] is built for that load. Time is divided into ticks, of 1 ms by default, each timer
+//! is stored in the bucket of its tick, and one driver in each runtime wakes the tasks whose timers are due.
+//! Starting and cancelling a timer is O(1) and touches nothing that another worker touches.
 //!
-//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement on one global wheel: change `use tokio::time` to
-//! `use tickwheel::time`. A wheel that you create yourself has the same functions as methods, with the same outputs. None of them is ever refused:
-//! [`max_pending`](Builder::max_pending) and [`shutdown`](Wheel::shutdown) concern only `try_sleep`, `try_timeout`, `schedule` and `periodic`, whose errors
-//! say so.
+//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement on one
+//! global wheel: change `use tokio::time` to `use tickwheel::time`. A wheel that you create yourself has the
+//! same functions as methods, with the same outputs. None of them is ever refused:
+//! [`max_pending`](Builder::max_pending) and [`shutdown`](Wheel::shutdown) concern only `try_sleep`,
+//! `try_timeout`, `schedule` and `periodic`, whose errors say so.
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -50,22 +53,26 @@
 //!
 //! # Precision
 //!
-//! No timer is ever early, and every timer is less than one tick late, plus its slack and the runtime's own delay: the time that it takes to fire its
-//! own timer and to poll the woken task. The slack is a thousandth of a timer's duration, up to 100 ms, so that timers fire in company: nothing for
-//! timers of less than two seconds, 16 ms for 30 s. [`Builder::slack`] sets it, to zero if you wish.
+//! No timer is ever early, and every timer is less than one tick late, plus its slack and the runtime's own
+//! delay: the time that it takes to fire its own timer and to poll the woken task. The slack is a thousandth
+//! of a timer's duration, up to 100 ms, so that timers fire in company: nothing for timers of less than two
+//! seconds, 16 ms for 30 s. [`Builder::slack`] sets it, to zero if you wish.
 //!
-//! On a clock that a test pauses and moves, every timer with the default tick ends at the instant at which Tokio's would, and auto-advance
-//! jumps straight to the next deadline. There is no slack on such a clock unless it was asked for.
+//! On a clock that a test pauses and moves, every timer with the default tick ends at the instant at which
+//! Tokio's would, and auto-advance jumps straight to the next deadline. There is no slack on such a clock
+//! unless it was asked for.
 //!
 //! # Runtimes
 //!
-//! A wheel may be used from any number of runtimes, such as one for each thread or test. Each turns a part of its own, its engine, so what one blocks,
-//! ends or pauses is not felt by another. A future waits on the runtime that first polls it. When that ends, the future is woken, and goes on for
-//! the same instant on the one that polls it next.
+//! A wheel may be used from any number of runtimes, such as one for each thread or test. Each turns a part of
+//! its own, its engine, so what one blocks, ends or pauses is not felt by another. A future waits on the
+//! runtime that first polls it. When that ends, the future is woken, and goes on for the same instant on the
+//! one that polls it next.
 //!
 //! # When not to use it
 //!
-//! Do not use a wheel for precision below a millisecond, for jobs that have to outlive the process, or for calendar (cron) times.
+//! Do not use a wheel for precision below a millisecond, for jobs that have to outlive the process, or for
+//! calendar (cron) times.
 //!
 //! # Features
 //!
@@ -84,10 +91,10 @@
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about engines and late turns; none about single timers |
 //!
-//! With `console`, each sleep and timeout is 8 bytes larger. If a subscriber enables the level `TRACE`, each also creates
-//! three spans, and two more when it is reset, and each poll of its timer an event, so use it for debugging rather than in
-//! production. console-subscriber itself requires `--cfg tokio_unstable` or, to see only resources,
-//! `--cfg console_without_tokio_unstable`.
+//! With `console`, each sleep and timeout is 8 bytes larger. If a subscriber enables the level `TRACE`, each
+//! also creates three spans, and two more when it is reset, and each poll of its timer an event, so use it
+//! for debugging rather than in production. console-subscriber itself requires `--cfg tokio_unstable` or, to
+//! see only resources, `--cfg console_without_tokio_unstable`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Documentation links to items that a build without their features does not have.

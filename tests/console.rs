@@ -1,4 +1,5 @@
-//! Feature `console`: sleeps and timeouts emit what tokio-console reads of a resource, in the order that it expects.
+//! Feature `console`: sleeps and timeouts emit what tokio-console reads of a resource, in the order that it
+//! expects.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Wheels leave no memory and no file descriptors behind of runtimes and tasks that have ended. A process of its own, because it counts every
-//! byte and every descriptor.
+//! Wheels leave no memory and no file descriptors behind of runtimes and tasks that have ended. A process of
+//! its own, because it counts every byte and every descriptor.
 
 mod support;
 
@@ -50,8 +50,8 @@ async fn use_it() {
     settle().await;
 }
 
-/// Bytes that `times` of something leave, after as many to warm up: the least of three counts, because the test harness may start or end another test
-/// during one of them.
+/// Bytes that `times` of something leave, after as many to warm up: the least of three counts, because the
+/// test harness may start or end another test during one of them.
 fn left_by(times: usize, once: impl Fn()) -> isize {
     (0..times).for_each(|_| once());
     let counts = (0..3).map(|_| {
@@ -112,8 +112,8 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         "{elsewhere} bytes of a runtime that ended on another thread"
     );
 
-    // Many at once, and all of them gone. The table of engines is a hash table, which may double once more after the first hundreds, depending on
-    // its random hashes. A leak would be found both times.
+    // Many at once, and all of them gone. The table of engines is a hash table, which may double once more
+    // after the first hundreds, depending on its random hashes. A leak would be found both times.
     let many = || {
         let runtimes: Vec<_> = (0..100).map(|_| paused_runtime()).collect();
         for runtime in &runtimes {
@@ -132,7 +132,8 @@ fn of_thousands_of_runtimes_nothing_is_left() {
     assert!(left < LITTLE, "{left} bytes of a thread and its runtime");
 }
 
-/// The descriptors that are open while `threads` threads live on, each of which has made a runtime, used a wheel and dropped both.
+/// The descriptors that are open while `threads` threads live on, each of which has made a runtime, used a
+/// wheel and dropped both.
 #[cfg(target_os = "linux")]
 fn descriptors_kept_by(threads: usize, once: fn()) -> usize {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -209,7 +210,8 @@ fn io_runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Timers on two wheels at once: a thread keeps a spare with the memory of one ended task, not of all that ended lately.
+/// Timers on two wheels at once: a thread keeps a spare with the memory of one ended task, not of all that
+/// ended lately.
 #[test]
 fn spares_keep_no_more_than_one_ended_task() {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! `Wheel::global` and `Builder::build_global`. Each case has a process of its own, because each process has one global wheel.
+//! `Wheel::global` and `Builder::build_global`. Each case has a process of its own, because each process has
+//! one global wheel.
 
 mod support;
 

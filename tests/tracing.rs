@@ -58,7 +58,8 @@ fn of_an_engine_in_a_runtime_that_has_ended_both_or_neither_is_told() {
     assert_eq!(count("engine started"), count("engine ended"), "{told:?}");
 }
 
-/// Between two ticks of its intervals it has no timer. An engine that ended at once would be begun again at the next.
+/// Between two ticks of its intervals it has no timer. An engine that ended at once would be begun again at
+/// the next.
 #[test]
 fn a_wheel_without_a_handle_keeps_its_engine_between_two_timers() {
     let lines = Lines::default();

@@ -146,7 +146,8 @@ pub fn child(arguments: impl IntoIterator<Item = String>) -> Line {
     Line::parse(text.trim()).unwrap_or_else(|| panic!("a child printed {text:?}"))
 }
 
-/// Runs the peers in turn, each time in a new process, and prints the median of every number, a line for each peer.
+/// Runs the peers in turn, each time in a new process, and prints the median of every number, a line for each
+/// peer.
 pub fn in_turn(arguments: &Arguments, peers: &[&str]) {
     in_turn_at(arguments, None, peers);
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// How long the timers of a benchmark run. None comes due while one is measured, and none is longer than the quarter of
-/// an hour past which pingora-timeout falls back on Tokio.
+/// How long the timers of a benchmark run. None comes due while one is measured, and none is longer than the
+/// quarter of an hour past which pingora-timeout falls back on Tokio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durations {
     /// 30 seconds, all of them, as a server's timeouts are.

@@ -6,8 +6,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{peer::Peer, process};
 
-/// A runtime of Tokio's multi-thread kind, with one worker more than a benchmark keeps busy: Tokio's timer driver and the
-/// wheel's would otherwise not run at all.
+/// A runtime of Tokio's multi-thread kind, with one worker more than a benchmark keeps busy: Tokio's timer
+/// driver and the wheel's would otherwise not run at all.
 pub struct Stage {
     runtime: Runtime,
     #[cfg(tokio_unstable)]
@@ -39,8 +39,8 @@ impl Stage {
 
 fn raise(builder: &mut Builder) -> Runtime {
     let runtime = builder.enable_all().build().expect("the runtime starts");
-    // For Tokio's benefit: with no earlier timer pending, each of its registrations would wake the worker that waits for
-    // its driver, by a system call. A server always has an earlier one.
+    // For Tokio's benefit: with no earlier timer pending, each of its registrations would wake the worker
+    // that waits for its driver, by a system call. A server always has an earlier one.
     runtime.spawn(async {
         loop {
             tokio::time::sleep(Duration::from_millis(50)).await;

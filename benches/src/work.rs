@@ -1,8 +1,9 @@
-//! The work that peers are given. Each kind is written with the peer's own API, and as alike as the APIs allow.
+//! The work that peers are given. Each kind is written with the peer's own API, and as alike as the APIs
+//! allow.
 //!
-//! Futures are polled by hand inside a task of a multi-thread runtime, with that task's waker, so the timer is measured and not the
-//! scheduler. A task keeps its worker until it is done. There is always one worker more than there are tasks, and it runs Tokio's timer
-//! driver and the wheel's.
+//! Futures are polled by hand inside a task of a multi-thread runtime, with that task's waker, so the timer
+//! is measured and not the scheduler. A task keeps its worker until it is done. There is always one worker
+//! more than there are tasks, and it runs Tokio's timer driver and the wheel's.
 
 use std::{
     future::{Future, ready},
@@ -222,8 +223,8 @@ impl Held<'_> {
         self.peer
     }
 
-    /// Registers and cancels one more timer, so many times, on the thread that started the pending ones: they share a
-    /// shard.
+    /// Registers and cancels one more timer, so many times, on the thread that started the pending ones: they
+    /// share a shard.
     pub fn churn(&self, times: u64, durations: Durations) -> Duration {
         self.stage.runtime(self.peer).block_on(async {
             self.timers.clone().churn(PRELUDE, durations).await;
@@ -282,7 +283,8 @@ impl Held<'_> {
 }
 
 impl Held<'_> {
-    /// Moves pending timers, any at random, to 20 ms earlier than they were, which none of them is the first to be.
+    /// Moves pending timers, any at random, to 20 ms earlier than they were, which none of them is the first
+    /// to be.
     pub fn reset_earlier(&mut self, times: u64) -> Duration {
         const BY: Duration = Duration::from_millis(20);
         let mut random = Rng::with_seed(7);
@@ -326,8 +328,8 @@ impl Stage {
         })
     }
 
-    /// `workers` tasks at once, each on a worker of its own, each with so many timeouts around a future that waits once:
-    /// how long all of it took.
+    /// `workers` tasks at once, each on a worker of its own, each with so many timeouts around a future that
+    /// waits once: how long all of it took.
     pub fn churn(&self, peer: Peer, workers: usize, times: u64) -> Duration {
         let timers = Timers::new(peer, self);
         let runtime = self.runtime(peer);

@@ -1,8 +1,9 @@
 //! Deadlines that travel: a time budget for a whole request, which every call inside can query and pass on.
 //!
-//! [`within`] and [`until`] create a scope. The future given to them, and all that it awaits, has until the scope's deadline; in nested
-//! scopes, the soonest deadline holds. Code inside a scope asks for [`current`] or [`remaining`], and a client writes the answer into its
-//! next call. A scope is what `context.WithDeadline` is in Go and `Deadline` in grpc-java, without an argument to hand down.
+//! [`within`] and [`until`] create a scope. The future given to them, and all that it awaits, has until the
+//! scope's deadline; in nested scopes, the soonest deadline holds. Code inside a scope asks for [`current`]
+//! or [`remaining`], and a client writes the answer into its next call. A scope is what
+//! `context.WithDeadline` is in Go and `Deadline` in grpc-java, without an argument to hand down.
 //!
 //! | | |
 //! | --- | --- |
@@ -14,20 +15,23 @@
 //!
 //! # Where a scope reaches
 //!
-//! A scope applies to whatever is polled, or dropped, while the scope itself is polled or dropped: the branches of a `join!` or a
-//! `select!`, the tasks of a `LocalSet` that the future drives, a nested `block_on`, and the destructors that run when the scope elapses.
-//! In those destructors [`remaining`] is zero, just as a deferred function in Go still sees its expired context. A spawned task is polled
-//! by the runtime and is in no scope, unless it was wrapped in [`carry`]. The same holds for a request that a `tower::buffer` or an actor's
-//! channel hands to another task, and for bodies, which the HTTP library polls after the response has been returned, unless a layer of
-//! [`tower`](crate::tower#bodies) keeps them in the scope.
+//! A scope applies to whatever is polled, or dropped, while the scope itself is polled or dropped: the
+//! branches of a `join!` or a `select!`, the tasks of a `LocalSet` that the future drives, a nested
+//! `block_on`, and the destructors that run when the scope elapses. In those destructors [`remaining`] is
+//! zero, just as a deferred function in Go still sees its expired context. A spawned task is polled by the
+//! runtime and is in no scope, unless it was wrapped in [`carry`]. The same holds for a request that a
+//! `tower::buffer` or an actor's channel hands to another task, and for bodies, which the HTTP library polls
+//! after the response has been returned, unless a layer of [`tower`](crate::tower#bodies) keeps them in the
+//! scope.
 //!
-//! A scope adds nothing to the timers inside it. It has one timer of its own, and swaps a thread-local at each poll. A scope can be created
-//! anywhere, and needs a runtime with timers only at its first pending poll.
+//! A scope adds nothing to the timers inside it. It has one timer of its own, and swaps a thread-local at
+//! each poll. A scope can be created anywhere, and needs a runtime with timers only at its first pending
+//! poll.
 //!
 //! # Precision
 //!
-//! A scope elapses as [`time::timeout_at`](crate::time::timeout_at) does: never early, and less than one tick of the wheel late plus its
-//! slack and the runtime's own delay. A scope is never refused.
+//! A scope elapses as [`time::timeout_at`](crate::time::timeout_at) does: never early, and less than one tick
+//! of the wheel late plus its slack and the runtime's own delay. A scope is never refused.
 //!
 //! # Examples
 //!

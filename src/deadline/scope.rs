@@ -1,7 +1,7 @@
 //! The current scope of a thread, and the shields that are pending in a scope.
 //!
-//! While a scope is polled, its deadline is in a thread-local, and so are its [`Shields`] once it has some. A scope without a shield
-//! allocates nothing.
+//! While a scope is polled, its deadline is in a thread-local, and so are its [`Shields`] once it has some. A
+//! scope without a shield allocates nothing.
 
 use std::{
     cell::Cell,
@@ -17,12 +17,13 @@ use crate::engine::sync::{Mutex, lock};
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// `ManuallyDrop`, so that the thread-local has no destructor: with one, every access would check whether it has run. Nothing
-    /// leaks, because no scope is left open on a thread that ends.
+    /// `ManuallyDrop`, so that the thread-local has no destructor: with one, every access would check whether
+    /// it has run. Nothing leaks, because no scope is left open on a thread that ends.
     static SHIELDS: Cell<ManuallyDrop<Weak<Shields>>> = const { Cell::new(ManuallyDrop::new(Weak::new())) };
 }
 
-/// Returns the deadline of the current scope, or `None` outside a scope and inside a [`shield`](super::shield()).
+/// Returns the deadline of the current scope, or `None` outside a scope and inside a
+/// [`shield`](super::shield()).
 ///
 /// In nested scopes it is the soonest deadline. A deadline that has passed is still returned.
 ///
@@ -49,7 +50,8 @@ pub fn current() -> Option<Instant> {
     DEADLINE.get()
 }
 
-/// Returns the time until the deadline of the current scope: zero if the deadline has passed, and `None` outside a scope.
+/// Returns the time until the deadline of the current scope: zero if the deadline has passed, and `None`
+/// outside a scope.
 ///
 /// # Examples
 ///
@@ -76,7 +78,8 @@ pub(super) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
     one.into_iter().chain(other).min()
 }
 
-/// Calls `act` inside a scope whose pending shields are `shields`. Without a deadline, `act` runs outside all scopes.
+/// Calls `act` inside a scope whose pending shields are `shields`. Without a deadline, `act` runs outside all
+/// scopes.
 pub(super) fn inside<R>(
     deadline: Option<Instant>,
     shields: &mut Weak<Shields>,
@@ -110,14 +113,14 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// What the pending shields of a scope share. Each of them owns it, and the last one that ends drops it; the scope has a weak
-/// reference.
+/// What the pending shields of a scope share. Each of them owns it, and the last one that ends drops it; the
+/// scope has a weak reference.
 #[derive(Debug, Default)]
 pub(super) struct Shields {
     /// Makes the enclosing scope wait as well.
     outer: Mutex<Option<Arc<Shields>>>,
-    /// Wakes the task of a scope that has elapsed and waits for its shields. This is needed because a shield may have been moved
-    /// to another task and end there.
+    /// Wakes the task of a scope that has elapsed and waits for its shields. This is needed because a shield
+    /// may have been moved to another task and end there.
     elapsed: Mutex<Option<Waker>>,
 }
 

@@ -1,4 +1,5 @@
-//! `Scoped`: a value that is polled and dropped inside a scope: the future of a `Within`, or the body of a request.
+//! `Scoped`: a value that is polled and dropped inside a scope: the future of a `Within`, or the body of a
+//! request.
 
 use std::{
     pin::Pin,
@@ -16,7 +17,8 @@ use super::{
 use crate::timers::sleep::{HadBudget, Sleep, poll_on_budget};
 
 pin_project! {
-    /// A value that yields one output or several, one a poll, all of them inside one scope. Without a deadline it never elapses.
+    /// A value that yields one output or several, one a poll, all of them inside one scope. Without a
+    /// deadline it never elapses.
     #[derive(Debug)]
     pub(crate) struct Scoped<T> {
         // `None` once it has yielded its last output, or the scope has elapsed.
@@ -57,11 +59,13 @@ impl<T> Scoped<T> {
         self.value.as_ref()
     }
 
-    /// Polls the value, until `own_deadline` or that of the scope around it, with `poll`, which says whether its output was the last one.
+    /// Polls the value, until `own_deadline` or that of the scope around it, with `poll`, which says whether
+    /// its output was the last one.
     ///
-    /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the
-    /// deadline only its last one does: otherwise a value that is always ready, such as a file that is sent to a slow client, would
-    /// never elapse. After the last output, and when the scope elapses, the value is dropped inside the scope.
+    /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the
+    /// deadline itself. Past the deadline only its last one does: otherwise a value that is always ready,
+    /// such as a file that is sent to a slow client, would never elapse. After the last output, and when the
+    /// scope elapses, the value is dropped inside the scope.
     ///
     /// # Panics
     ///

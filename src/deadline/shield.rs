@@ -13,19 +13,20 @@ use super::scope::{Shields, inside};
 
 /// Keeps deadlines from stopping `future`, and makes the scopes around it wait until it completes.
 ///
-/// Inside the shield, [`current`](super::current) is `None`. From the shield's first pending poll until it completes or is
-/// dropped, an enclosing scope that elapses waits for it, and only then drops everything else and returns `Elapsed`. Because the
-/// scope can wait only by polling its future as a whole, code that runs beside the shield keeps running too, with no time
-/// remaining. This is the shielded cancel scope of trio. A shield that has not been polled by the time the scope elapses
-/// starts only if that code reaches it, while the scope still waits for another.
+/// Inside the shield, [`current`](super::current) is `None`. From the shield's first pending poll until it
+/// completes or is dropped, an enclosing scope that elapses waits for it, and only then drops everything else
+/// and returns `Elapsed`. Because the scope can wait only by polling its future as a whole, code that runs
+/// beside the shield keeps running too, with no time remaining. This is the shielded cancel scope of trio. A
+/// shield that has not been polled by the time the scope elapses starts only if that code reaches it, while
+/// the scope still waits for another.
 ///
-/// Use a shield for work that must not stop halfway, such as a commit or the return of a connection to its pool, and give it a
-/// deadline of its own: `shield(within(duration, clean_up))`.
+/// Use a shield for work that must not stop halfway, such as a commit or the return of a connection to its
+/// pool, and give it a deadline of its own: `shield(within(duration, clean_up))`.
 ///
 /// # Cancellation
 ///
-/// Dropping the shield drops the future. A shield protects from deadlines, but not from a `select!` or an abort; to protect from
-/// those, spawn a task. The destructors inside the shield see no deadline either.
+/// Dropping the shield drops the future. A shield protects from deadlines, but not from a `select!` or an
+/// abort; to protect from those, spawn a task. The destructors inside the shield see no deadline either.
 ///
 /// # Examples
 ///

@@ -13,11 +13,12 @@ use pin_project_lite::pin_project;
 
 use super::{Within, current, within};
 
-/// Requires `future` to complete before `duration` has passed since its first poll, or before the deadline of the current scope.
+/// Requires `future` to complete before `duration` has passed since its first poll, or before the deadline of
+/// the current scope.
 ///
-/// The error tells which of the two came first, so that a caller can retry after a timeout and give up at the deadline. The
-/// timeout is a scope itself: inside it, [`current`](super::current) is the sooner of the two. In every other respect it behaves
-/// as [`within`](super::within) does.
+/// The error tells which of the two came first, so that a caller can retry after a timeout and give up at the
+/// deadline. The timeout is a scope itself: inside it, [`current`](super::current) is the sooner of the two.
+/// In every other respect it behaves as [`within`](super::within) does.
 ///
 /// # Cancellation
 ///
@@ -29,8 +30,8 @@ use super::{Within, current, within};
 ///
 /// # Errors
 ///
-/// The future resolves to a [`LimitError`] when the time runs out. The error is `Deadline` if the deadline of the enclosing scope
-/// is not later than that of the call.
+/// The future resolves to a [`LimitError`] when the time runs out. The error is `Deadline` if the deadline of
+/// the enclosing scope is not later than that of the call.
 ///
 /// # Examples
 ///

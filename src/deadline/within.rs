@@ -21,21 +21,22 @@ use crate::{
     wheel::Wheel,
 };
 
-/// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll, on the
-/// [global wheel](Wheel::global).
+/// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll,
+/// on the [global wheel](Wheel::global).
 ///
-/// Inside another scope, the sooner of the two deadlines holds. The future is polled first, and succeeds if it is ready, even
-/// with no time remaining. `Duration::MAX` is taken as 30 years.
+/// Inside another scope, the sooner of the two deadlines holds. The future is polled first, and succeeds if
+/// it is ready, even with no time remaining. `Duration::MAX` is taken as 30 years.
 ///
 /// # Cancellation
 ///
-/// Dropping the scope drops the future and cancels the timer at once. A scope that elapses drops the future before it
-/// returns, after all pending [`shield`](super::shield())s inside have completed. Either way, the destructors run inside the
-/// scope, if it has been polled.
+/// Dropping the scope drops the future and cancels the timer at once. A scope that elapses drops the future
+/// before it returns, after all pending [`shield`](super::shield())s inside have completed. Either way, the
+/// destructors run inside the scope, if it has been polled.
 ///
 /// # Panics
 ///
-/// A poll that has to wait for the deadline panics outside a Tokio runtime, and on one without timers, with Tokio's message.
+/// A poll that has to wait for the deadline panics outside a Tokio runtime, and on one without timers, with
+/// Tokio's message.
 ///
 /// # Errors
 ///
@@ -62,10 +63,11 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
     scope
 }
 
-/// Requires `future`, with all that it awaits, to complete before `deadline`, on the [global wheel](Wheel::global).
+/// Requires `future`, with all that it awaits, to complete before `deadline`, on the [global
+/// wheel](Wheel::global).
 ///
-/// This is [`within`] with an instant instead of a duration. If the deadline has passed, the scope elapses at its first pending
-/// poll, and [`current`] inside still returns that deadline.
+/// This is [`within`] with an instant instead of a duration. If the deadline has passed, the scope elapses at
+/// its first pending poll, and [`current`] inside still returns that deadline.
 ///
 /// # Cancellation
 ///
@@ -97,10 +99,11 @@ pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFutur
 
 /// Wraps `future` in the caller's scope, for a task that is to be spawned.
 ///
-/// The future has until the deadline that is [`current`] at the call, and keeps that deadline after the caller's scope has ended,
-/// so a task ends when its parent would. Outside a scope there is no deadline. If the future is polled inside another scope, the
-/// sooner of the two deadlines holds. In every other respect it is a scope like that of [`until`]. The caller's
-/// scope does not wait for a [`shield`](super::shield()) inside the carried future, unless it awaits that future itself.
+/// The future has until the deadline that is [`current`] at the call, and keeps that deadline after the
+/// caller's scope has ended, so a task ends when its parent would. Outside a scope there is no deadline. If
+/// the future is polled inside another scope, the sooner of the two deadlines holds. In every other respect
+/// it is a scope like that of [`until`]. The caller's scope does not wait for a [`shield`](super::shield())
+/// inside the carried future, unless it awaits that future itself.
 ///
 /// # Cancellation
 ///
@@ -134,7 +137,8 @@ pub fn carry<F: IntoFuture>(future: F) -> Carried<F::IntoFuture> {
 }
 
 impl Wheel {
-    /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll.
+    /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first
+    /// poll.
     ///
     /// This is [`deadline::within`] on this wheel.
     ///
@@ -186,7 +190,8 @@ impl Wheel {
 }
 
 impl Labelled {
-    /// Creates a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts its outcome under the label.
+    /// Creates a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts its outcome
+    /// under the label.
     ///
     /// The scope counts like a [`timeout`](Labelled::timeout) of this label. Inside another
     /// scope, the time left is counted with respect to the sooner of the two deadlines.
@@ -209,8 +214,8 @@ impl Labelled {
         self.wheel.within(duration, future).counted(self)
     }
 
-    /// Creates a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts its outcome under the
-    /// label.
+    /// Creates a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts its
+    /// outcome under the label.
     ///
     /// # Examples
     ///
@@ -232,8 +237,8 @@ impl Labelled {
     }
 }
 
-/// Creates a scope that ends `left` from now, for the future that `make` creates inside it, given the instant from which `left`
-/// counts. With nothing left, no future is created, and the scope has elapsed.
+/// Creates a scope that ends `left` from now, for the future that `make` creates inside it, given the instant
+/// from which `left` counts. With nothing left, no future is created, and the scope has elapsed.
 #[cfg(feature = "tower")]
 pub(crate) fn within_from_now<F: Future>(
     left: Option<Duration>,
@@ -270,7 +275,8 @@ pin_project! {
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Within<F> {
-        // The count of a labelled scope, which is dropped first, because the destructor of the future may panic.
+        // The count of a labelled scope, which is dropped first, because the destructor of the future may
+        // panic.
         counted: Option<Box<CountedScope>>,
         // Ended if there was no time from the start.
         #[pin]

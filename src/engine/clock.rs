@@ -1,5 +1,5 @@
-//! Time: instants and spans in eight bytes, and the clock of an engine: its source, the ticks into which it is divided, and how far deadlines are rounded
-//! up to them. All rounding happens here.
+//! Time: instants and spans in eight bytes, and the clock of an engine: its source, the ticks into which it
+//! is divided, and how far deadlines are rounded up to them. All rounding happens here.
 //!
 //! Who reads the clock calls `now`, of which there is one for each of these:
 //!
@@ -35,7 +35,8 @@ impl Nanos {
     /// About 30 years, which Tokio takes for a duration that overflows the clock.
     pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
 
-    /// Converts a duration, cut to [`Nanos::FAR_FUTURE`], in 64 bits, whereas `Duration::as_nanos` computes in 128.
+    /// Converts a duration, cut to [`Nanos::FAR_FUTURE`], in 64 bits, whereas `Duration::as_nanos` computes
+    /// in 128.
     pub(crate) fn of(duration: Duration) -> Nanos {
         if duration.as_secs() >= Nanos::FAR_FUTURE.0 / 1_000_000_000 {
             return Nanos::FAR_FUTURE;
@@ -73,8 +74,9 @@ static FIRST: LazyLock<(Instant, Moment)> = LazyLock::new(|| {
     (now, Moment::of(now))
 });
 
-/// A hasher that records what the `Hash` of an instant passes to it, which is seconds and nanoseconds on the platforms that store
-/// those. The standard library gives access to these fields only by a subtraction, which takes three times as long.
+/// A hasher that records what the `Hash` of an instant passes to it, which is seconds and nanoseconds on the
+/// platforms that store those. The standard library gives access to these fields only by a subtraction, which
+/// takes three times as long.
 #[derive(Default)]
 struct Fields {
     seconds: Option<i64>,
@@ -108,17 +110,19 @@ impl Moment {
     pub(crate) const ZERO: Moment = Moment(0);
     /// Later than every moment that a timer waits for.
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
-    /// The last moment that stands for an instant: 511 years after zero of the axis, with twice the far future left before [`Moment::NEVER`].
+    /// The last moment that stands for an instant: 511 years after zero of the axis, with twice the far
+    /// future left before [`Moment::NEVER`].
     const LAST: Moment = Moment(u64::MAX / 8 * 7);
-    /// The zero of instants is the start of the machine or, where instants have no fields, that of the process. Zero of the axis is 63 years earlier,
-    /// because a process that starts with the machine can subtract from the time.
+    /// The zero of instants is the start of the machine or, where instants have no fields, that of the
+    /// process. Zero of the axis is 63 years earlier, because a process that starts with the machine can
+    /// subtract from the time.
     const FIRST_SECOND: i64 = -2_000_000_000;
     const LAST_SECOND: i64 = (Moment::LAST.0 / 1_000_000_000) as i64 + Moment::FIRST_SECOND;
     /// The zero of instants.
     const START: Moment = Moment(Moment::FIRST_SECOND.unsigned_abs() * 1_000_000_000);
 
-    /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the thread's locals have been destroyed, Tokio
-    /// cannot tell whether one has, and this reads the machine's.
+    /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the
+    /// thread's locals have been destroyed, Tokio cannot tell whether one has, and this reads the machine's.
     #[inline]
     pub(crate) fn now() -> Moment {
         let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
@@ -209,7 +213,8 @@ pub(crate) fn in_runtime<R>(runtime: &Handle, act: impl FnOnce() -> R) -> Option
     Some(act())
 }
 
-/// Returns whether a test may pause the clock of the current runtime. That takes a current-thread runtime, and Tokio's feature `test-util`.
+/// Returns whether a test may pause the clock of the current runtime. That takes a current-thread runtime,
+/// and Tokio's feature `test-util`.
 pub(crate) fn may_be_paused() -> bool {
     has_test_util() && Handle::try_current().is_ok_and(|runtime| may_be_paused_in(&runtime))
 }
@@ -219,8 +224,9 @@ pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
     has_test_util() && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
 }
 
-/// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for. Cargo tells a crate
-/// nothing of the features of its dependencies, but without this one a method is lacking.
+/// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have
+/// asked for. Cargo tells a crate nothing of the features of its dependencies, but without this one a method
+/// is lacking.
 fn has_test_util() -> bool {
     struct Lacking;
     trait Otherwise {
@@ -239,8 +245,9 @@ fn has_test_util() -> bool {
     is_there(|builder, paused| builder.start_paused(paused))
 }
 
-/// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a bound. Deadlines are rounded up to multiples
-/// of powers of two, so that timers of different delays meet too.
+/// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a
+/// bound. Deadlines are rounded up to multiples of powers of two, so that timers of different delays meet
+/// too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slack {
     /// A timer may be late by its delay divided by this.
@@ -317,12 +324,14 @@ impl Clock {
         }
     }
 
-    /// Returns whether a test may move this clock, so that a deadline may have passed before the driver knows.
+    /// Returns whether a test may move this clock, so that a deadline may have passed before the driver
+    /// knows.
     pub(crate) fn may_be_paused(&self) -> bool {
         self.source == Source::Test
     }
 
-    /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.
+    /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must
+    /// be called in its runtime.
     pub(crate) fn is_moved(&self) -> bool {
         if !self.may_be_paused() {
             return false;
@@ -349,8 +358,8 @@ impl Clock {
         Nanos(self.tick.get())
     }
 
-    /// Returns the number of ticks, a power of two, to whose multiples the deadline of a timer with this delay is rounded up: the greatest
-    /// within its slack. This takes no division.
+    /// Returns the number of ticks, a power of two, to whose multiples the deadline of a timer with this
+    /// delay is rounded up: the greatest within its slack. This takes no division.
     pub(crate) fn resolution(&self, delay: Nanos) -> u64 {
         if delay.0 < self.coarse_from {
             return 1;
@@ -370,7 +379,8 @@ impl Clock {
         Tick(now.since(self.origin).0 / self.tick)
     }
 
-    /// Returns the first tick that begins at or after `deadline`, rounded up so that no timer is early, and to a multiple of `resolution`.
+    /// Returns the first tick that begins at or after `deadline`, rounded up so that no timer is early, and
+    /// to a multiple of `resolution`.
     pub(crate) fn due(&self, deadline: Moment, resolution: u64) -> Tick {
         let tick = deadline.since(self.origin).0.div_ceil(self.tick.get());
         Tick((tick + (resolution - 1)) & !(resolution - 1)).min(self.last)
@@ -380,7 +390,8 @@ impl Clock {
         self.origin.after(Nanos(tick.0.saturating_mul(self.tick.get())))
     }
 
-    /// Returns whether `entry_deadline`, the start of a tick, is no later than that of the first tick that begins at or after `deadline`.
+    /// Returns whether `entry_deadline`, the start of a tick, is no later than that of the first tick that
+    /// begins at or after `deadline`.
     pub(crate) fn is_due_by(&self, entry_deadline: Moment, deadline: Moment) -> bool {
         entry_deadline.0 < deadline.0 + self.tick.get()
     }

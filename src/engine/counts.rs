@@ -1,10 +1,13 @@
-//! What has become of the timers of a wheel. At quiet points the numbers are exact, and no two workers share a counter.
+//! What has become of the timers of a wheel. At quiet points the numbers are exact, and no two workers share
+//! a counter.
 //!
-//! A shard counts under its lock. What a thread does without a lock it counts in a [`SpareCounts`] of its own, by plain stores: the deadline of the
-//! spare that it keeps, and how many timers have taken one over. A reader adds them all up:
+//! A shard counts under its lock. What a thread does without a lock it counts in a [`SpareCounts`] of its
+//! own, by plain stores: the deadline of the spare that it keeps, and how many timers have taken one over. A
+//! reader adds them all up:
 //!
 //! - a take-over is a timer that was cancelled, and one that was registered;
-//! - a kept spare was cancelled. Beyond its shard's horizon it is an entry that is not pending; by it, it has expired without being a timer;
+//! - a kept spare was cancelled. Beyond its shard's horizon it is an entry that is not pending; by it, it has
+//!   expired without being a timer;
 //! - what is neither cancelled nor pending has expired, so nothing is counted as timers expire.
 
 use std::mem;
@@ -39,7 +42,8 @@ impl SpareCounts {
         counts
     }
 
-    /// Counts the spares of `shard` from now on. What was counted of the former one is added to its own counts.
+    /// Counts the spares of `shard` from now on. What was counted of the former one is added to its own
+    /// counts.
     #[cold]
     pub(crate) fn switch_to(&self, shard: Option<Arc<Shard>>) {
         let mut counted = lock(&self.shard);

@@ -1,10 +1,13 @@
-//! `Engine`: one runtime's part of a wheel, bound to that runtime for life. Which engines there are, how each begins, makes its turns, and ends.
+//! `Engine`: one runtime's part of a wheel, bound to that runtime for life. Which engines there are, how each
+//! begins, makes its turns, and ends.
 //!
-//! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others are still polled, and destructors start
-//! timers, which have to work as Tokio's do. So the drop of the engine's task does not end the engine. It only marks it as closing, and sees that
-//! Tokio's timer is set. Once the tasks are gone, Tokio fires all of its timers, also those whose moment has not come, and that ends the engine:
-//! it leaves the list of engines and wakes all that is pending. To end by mistake would do no harm, because the next poll begins another engine, which is
-//! closing from the start. After that, a poll panics in Tokio's words.
+//! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others
+//! are still polled, and destructors start timers, which have to work as Tokio's do. So the drop of the
+//! engine's task does not end the engine. It only marks it as closing, and sees that Tokio's timer is set.
+//! Once the tasks are gone, Tokio fires all of its timers, also those whose moment has not come, and that
+//! ends the engine: it leaves the list of engines and wakes all that is pending. To end by mistake would do
+//! no harm, because the next poll begins another engine, which is closing from the start. After that, a poll
+//! panics in Tokio's words.
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
@@ -34,8 +37,9 @@ use super::{
     waker_id::WakerId,
 };
 
-/// All engines of the process, of which there are few. Their lock is taken as one begins or ends, by a timer whose thread does not remember its
-/// shard, by a task that is scheduled on a builder's runtime, and by whoever counts.
+/// All engines of the process, of which there are few. Their lock is taken as one begins or ends, by a timer
+/// whose thread does not remember its shard, by a task that is scheduled on a builder's runtime, and by
+/// whoever counts.
 type Engines = Vec<((WheelId, Id), Arc<Engine>)>;
 
 static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
@@ -44,15 +48,17 @@ pub(super) fn engines() -> MutexGuard<'static, Engines> {
     lock(LazyLock::force(&ENGINES))
 }
 
-/// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
+/// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of
+/// timers.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// The number of timers that expire under one lock. With fewer, threads that register timers get the lock in between again and again, and a storm takes
-/// longer. With more, a thread that waits for the lock waits for milliseconds.
+/// The number of timers that expire under one lock. With fewer, threads that register timers get the lock in
+/// between again and again, and a storm takes longer. With more, a thread that waits for the lock waits for
+/// milliseconds.
 const BATCH: usize = 256;
 
-/// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run. Until then no worker polls I/O, because this one holds Tokio's
-/// driver.
+/// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run. Until then no worker
+/// polls I/O, because this one holds Tokio's driver.
 const SLICE: usize = 1024;
 const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
@@ -60,7 +66,8 @@ pub(crate) struct Engine {
     runtime: Id,
     shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
-    /// For each number of a thread or worker two, of which the second is for timers that the wheel may refuse. Each is made for its first timer.
+    /// For each number of a thread or worker two, of which the second is for timers that the wheel may
+    /// refuse. Each is made for its first timer.
     pub(crate) shards: Box<[OnceLock<Arc<Shard>>]>,
 }
 
@@ -71,8 +78,8 @@ pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
     of_wheel.map(|(_, engine)| engine.clone()).collect()
 }
 
-/// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none. That is the engine in the builder's
-/// runtime, if one was given.
+/// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is
+/// none. That is the engine in the builder's runtime, if one was given.
 ///
 /// # Panics
 ///
@@ -87,7 +94,8 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     engine.unwrap_or_else(|| panic_as_ended())
 }
 
-/// Returns a handle of the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
+/// Returns a handle of the runtime that was given to the builder of a wheel, with the wheel's engine there,
+/// unless it has ended.
 pub(crate) fn builder_handle(shared: &Arc<Shared>) -> Option<Handle> {
     engine_in_builder_runtime(shared)?;
     shared.builder_handle()
@@ -97,7 +105,8 @@ pub(crate) fn builder_handle(shared: &Arc<Shared>) -> Option<Handle> {
 ///
 /// # Panics
 ///
-/// Panics in Tokio's words if there is none, and says what to do, unless the timer is of `tickwheel::time`, whose words are Tokio's.
+/// Panics in Tokio's words if there is none, and says what to do, unless the timer is of `tickwheel::time`,
+/// whose words are Tokio's.
 #[track_caller]
 fn current(shared: &Shared) -> Handle {
     Handle::try_current().unwrap_or_else(|error| {
@@ -166,7 +175,8 @@ fn find_among(engines: &Engines, key: (WheelId, Id)) -> Option<Arc<Engine>> {
     found.map(|(_, engine)| engine.clone())
 }
 
-/// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
+/// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes
+/// by the runtime that polls.
 #[track_caller]
 fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
     let runtime = shared.builder_runtime()?;
@@ -182,7 +192,8 @@ fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
     engine
 }
 
-/// Begins the engine of the current runtime, or returns the one that another thread has begun meanwhile. Returns `None` if the runtime's timers have ended.
+/// Begins the engine of the current runtime, or returns the one that another thread has begun meanwhile.
+/// Returns `None` if the runtime's timers have ended.
 #[cold]
 #[track_caller]
 fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
@@ -230,7 +241,8 @@ impl Engine {
         })
     }
 
-    /// Returns the shard of worker or thread `number` for timers of a kind. Once the engine has ended, so has the shard.
+    /// Returns the shard of worker or thread `number` for timers of a kind. Once the engine has ended, so has
+    /// the shard.
     pub(crate) fn shard(&self, number: usize, kind: Kind) -> Arc<Shard> {
         let shards = self.shards.len();
         let index = (2 * number + usize::from(kind.may_refuse())) & (shards - 1);
@@ -239,7 +251,8 @@ impl Engine {
             let place = (index / 2, shards / 2);
             Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
-        // An engine ends under this lock, with the shards that it has by then. One that is made afterwards has to be ended here.
+        // An engine ends under this lock, with the shards that it has by then. One that is made afterwards
+        // has to be ended here.
         let _engines = engines();
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
@@ -248,7 +261,8 @@ impl Engine {
         shard.clone()
     }
 
-    /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
+    /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do
+    /// once other tasks have run.
     fn run_driver(&self) -> bool {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
@@ -284,7 +298,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether the engine can end, because its wheel has no handle and no timers here. The entry of a spare is no timer.
+    /// Returns whether the engine can end, because its wheel has no handle and no timers here. The entry of a
+    /// spare is no timer.
     fn is_unused(&self) -> bool {
         if !self.shared.has_no_handle() {
             return false;
@@ -294,8 +309,8 @@ impl Engine {
         entries == 0 || entries == counts::sums(is_own).kept.len()
     }
 
-    /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them. Returns the number of timers that
-    /// have not expired.
+    /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes
+    /// them. Returns the number of timers that have not expired.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
         let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse());
         let ended = refusable.map(|shard| shard.end(wakers)).sum();
@@ -303,7 +318,8 @@ impl Engine {
         ended
     }
 
-    /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
+    /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew
+    /// when they are polled next.
     fn end(&self) {
         let mut engines = engines();
         // Dropped with no lock held, as is the list's reference to this engine.
@@ -330,8 +346,8 @@ impl Engine {
     }
 }
 
-/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn, because in a storm a turn would otherwise
-/// never end.
+/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next
+/// turn, because in a storm a turn would otherwise never end.
 pub(crate) fn turn(
     shards: &[OnceLock<Arc<Shard>>],
     alarm: &Alarm,
@@ -373,7 +389,8 @@ pub(crate) fn turn(
     }
 }
 
-/// Merges two pairs of moments, each in order, into the two earliest. A moment with which both begin counts once.
+/// Merges two pairs of moments, each in order, into the two earliest. A moment with which both begin counts
+/// once.
 fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
     match at.cmp(&first) {
         Less => (at, later.min(first)),

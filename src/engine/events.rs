@@ -1,5 +1,5 @@
-//! The events that a wheel reports to `tracing`, about its engines and never about single timers. Without the feature `tracing`, there are
-//! none.
+//! The events that a wheel reports to `tracing`, about its engines and never about single timers. Without the
+//! feature `tracing`, there are none.
 
 use std::{
     mem,

@@ -1,7 +1,7 @@
 //! The labels of a wheel, and the outcomes of the timeouts under each.
 //!
-//! A label has a stripe of counters for each core. A timeout counts in the stripe of the thread that polls it, so workers do not contend. A
-//! snapshot adds up the stripes.
+//! A label has a stripe of counters for each core. A timeout counts in the stripe of the thread that polls
+//! it, so workers do not contend. A snapshot adds up the stripes.
 
 use std::{
     array,
@@ -24,7 +24,8 @@ const STRIPES: usize = 64;
 
 /// The outcomes of the timeouts of one label.
 ///
-/// A timeout counts from its first poll. `started` is the sum of `completed`, `elapsed`, `refused`, `cancelled` and `pending`.
+/// A timeout counts from its first poll. `started` is the sum of `completed`, `elapsed`, `refused`,
+/// `cancelled` and `pending`.
 ///
 /// # Examples
 ///
@@ -56,17 +57,20 @@ pub struct LabelStats {
     pub completed: u64,
     /// The number of timeouts whose time ran out.
     pub elapsed: u64,
-    /// The number of timeouts that the wheel refused, which only a `try_timeout` can be: at a first poll because it was full or had been shut down,
-    /// or by a shutdown at which they were pending, whatever became of them afterwards.
+    /// The number of timeouts that the wheel refused, which only a `try_timeout` can be: at a first poll
+    /// because it was full or had been shut down, or by a shutdown at which they were pending, whatever
+    /// became of them afterwards.
     pub refused: u64,
     /// The number of timeouts that were dropped before they ended in any of the ways above.
     pub cancelled: u64,
     /// The number of timeouts that are pending.
     pub pending: u64,
-    /// The number of timeouts that completed with 0, 1, .. or 9 tenths of their time left, rounded down. Timeouts with all of
-    /// their time left are in the last element. The time left is that until the deadline at which the timeout would elapse.
+    /// The number of timeouts that completed with 0, 1, .. or 9 tenths of their time left, rounded down.
+    /// Timeouts with all of their time left are in the last element. The time left is that until the deadline
+    /// at which the timeout would elapse.
     ///
-    /// If many timeouts are in the first element, the timeout is too tight. If all are in the last, it protects from nothing.
+    /// If many timeouts are in the first element, the timeout is too tight. If all are in the last, it
+    /// protects from nothing.
     pub headroom: [u64; 10],
 }
 
@@ -105,7 +109,8 @@ struct Stripe {
     elapsed: AtomicU64,
     refused: AtomicU64,
     cancelled: AtomicU64,
-    /// Those that wait and may be refused. One that another thread ends is subtracted in another stripe, so only the sum tells.
+    /// Those that wait and may be refused. One that another thread ends is subtracted in another stripe, so
+    /// only the sum tells.
     refusable: AtomicU64,
 }
 
@@ -130,8 +135,8 @@ impl Label {
         &self.stripes[number::get() & (self.stripes.len() - 1)]
     }
 
-    /// Adds up the stripes. Beginnings are read last, so that no end is counted without its beginning. Of a wheel that `is_shutdown`, what waits
-    /// and may be refused has been.
+    /// Adds up the stripes. Beginnings are read last, so that no end is counted without its beginning. Of a
+    /// wheel that `is_shutdown`, what waits and may be refused has been.
     fn stats(&self, is_shutdown: bool) -> LabelStats {
         let sum = |counter: &dyn Fn(&Stripe) -> &AtomicU64| {
             let stripes = self.stripes.iter();
@@ -174,7 +179,8 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Finds or creates the label with this name. Returns its name, which is [`OTHER`] once there are [`NAMES`] others.
+    /// Finds or creates the label with this name. Returns its name, which is [`OTHER`] once there are
+    /// [`NAMES`] others.
     pub(crate) fn find(&self, name: Arc<str>) -> (LabelId, Arc<str>) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = ids.get(&name) {

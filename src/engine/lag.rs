@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-/// The number of buckets for each power of two. This is an [H2 histogram](https://iop.systems/blog/h2-histogram/).
+/// The number of buckets for each power of two. This is an [H2
+/// histogram](https://iop.systems/blog/h2-histogram/).
 const PER_POWER: u64 = 8;
 /// The unit of the finest buckets, in nanoseconds.
 const UNIT: u64 = 1_000;
-/// The number of buckets. All of them together reach beyond an hour, and a longer lateness counts in the last one.
+/// The number of buckets. All of them together reach beyond an hour, and a longer lateness counts in the last
+/// one.
 pub(crate) const BUCKETS: usize = 240;
 
 /// Records the lateness of turns.

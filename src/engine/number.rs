@@ -5,8 +5,9 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// A thread that has found its shard's lock taken this often takes another number. Two busy threads on one shard take 800 ns for what takes one of
-/// them 40. It may have been the driver, which a thread cannot tell; to move then does no harm.
+/// A thread that has found its shard's lock taken this often takes another number. Two busy threads on one
+/// shard take 800 ns for what takes one of them 40. It may have been the driver, which a thread cannot tell;
+/// to move then does no harm.
 const CONTENTIONS: u32 = 16;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);

@@ -2,14 +2,18 @@
 //!
 //! # The rules of the horizon
 //!
-//! 1. The horizon is stored under the lock, before the entries that are due by then expire. An entry that is due *after* the horizon is in the
-//!    wheel, has the waker that it was given, and belongs to its timer or spare, whose key is valid. An entry that is due *by* the
-//!    horizon belongs to the driver, which wakes and frees it, and its key is void.
-//! 2. Without the lock, a poll may read an earlier horizon than the one stored last, and return `Pending` for a timer that has expired. No
-//!    wake-up is lost: the driver wakes the task after it has stored the horizon, and the poll that follows reads the new one.
+//! 1. The horizon is stored under the lock, before the entries that are due by then expire. An entry that is
+//!    due *after* the horizon is in the wheel, has the waker that it was given, and belongs to its timer or
+//!    spare, whose key is valid. An entry that is due *by* the horizon belongs to the driver, which wakes and
+//!    frees it, and its key is void.
+//! 2. Without the lock, a poll may read an earlier horizon than the one stored last, and return `Pending` for
+//!    a timer that has expired. No wake-up is lost: the driver wakes the task after it has stored the
+//!    horizon, and the poll that follows reads the new one.
 //! 3. The horizon of an engine that has ended is [`Moment::NEVER`], so all keys are void.
-//! 4. Timers that the wheel may refuse have shards of their own, which a shutdown of the wheel ends as the end of an engine does.
-//! 5. No user code runs under a lock: wakers are cloned before, and woken or dropped after. What takes long to free is freed after.
+//! 4. Timers that the wheel may refuse have shards of their own, which a shutdown of the wheel ends as the
+//!    end of an engine does.
+//! 5. No user code runs under a lock: wakers are cloned before, and woken or dropped after. What takes long
+//!    to free is freed after.
 
 use std::{fmt, mem, task::Waker};
 
@@ -29,7 +33,8 @@ const RETAINED: usize = 1024;
 /// A walk looks at this many cells under one lock.
 const WALK: usize = 256;
 
-// Processors fetch cache lines in pairs, so workers whose shards are neighbours would disturb each other at 64.
+// Processors fetch cache lines in pairs, so workers whose shards are neighbours would disturb each other
+// at 64.
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
@@ -44,7 +49,8 @@ pub(crate) struct Shard {
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) kind: Kind,
-    /// Whether a runtime was given to the builder. What keeps such a shard may keep the descriptors of that runtime.
+    /// Whether a runtime was given to the builder. What keeps such a shard may keep the descriptors of that
+    /// runtime.
     pub(crate) has_builder_runtime: bool,
     /// The engine's runtime. `None` for a shard of no engine, which only unbound timers have.
     pub(crate) runtime: Option<Id>,
@@ -52,11 +58,13 @@ pub(crate) struct Shard {
     capacity: usize,
     /// The index among the shards of the engine.
     index: usize,
-    /// The number of shards of the engine, a power of two, less one. Those of timers that may be refused are counted apart.
+    /// The number of shards of the engine, a power of two, less one. Those of timers that may be refused are
+    /// counted apart.
     mask: usize,
 }
 
-/// Which timers a shard has: those of a wheel that it may not refuse, or those that it may. One number, so that one comparison tells two kinds apart.
+/// Which timers a shard has: those of a wheel that it may not refuse, or those that it may. One number, so
+/// that one comparison tells two kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(pub(in crate::engine) u32);
 
@@ -75,7 +83,8 @@ impl Kind {
     }
 }
 
-/// The shard of a timer. While the timer is *unbound*, this is any shard of its kind, or `None` for the global wheel's timers that it may not refuse.
+/// The shard of a timer. While the timer is *unbound*, this is any shard of its kind, or `None` for the
+/// global wheel's timers that it may not refuse.
 pub(crate) type TimerShard = Option<Arc<Shard>>;
 
 /// Returns what the engines of a timer's wheel share.
@@ -119,7 +128,8 @@ pub(crate) struct SpareEntry {
 }
 
 impl Shard {
-    /// Creates two shards of no engine, for the unbound timers of a wheel: those that it may not refuse, and those that it may.
+    /// Creates two shards of no engine, for the unbound timers of a wheel: those that it may not refuse, and
+    /// those that it may.
     pub(crate) fn unbound(shared: &Arc<Shared>) -> [Arc<Shard>; 2] {
         let settings = &shared.settings;
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
@@ -169,7 +179,8 @@ impl Shard {
         }
     }
 
-    /// Returns whether this is the shard for timers of a kind of thread or worker `number` in a runtime's engine, and has not ended.
+    /// Returns whether this is the shard for timers of a kind of thread or worker `number` in a runtime's
+    /// engine, and has not ended.
     pub(crate) fn serves(&self, kind: Kind, runtime: Id, number: usize) -> bool {
         self.kind == kind
             && self.runtime == Some(runtime)
@@ -177,8 +188,9 @@ impl Shard {
             && !self.has_ended()
     }
 
-    /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for a limit and, of a task whose runtime is not
-    /// the one given to the builder, the memory and the descriptors.
+    /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for
+    /// a limit and, of a task whose runtime is not the one given to the builder, the memory and the
+    /// descriptors.
     pub(crate) fn may_have_spares(&self) -> bool {
         !self.kind.may_refuse() && !self.has_builder_runtime
     }
@@ -201,7 +213,8 @@ impl Shard {
         self.horizon() == Moment::NEVER
     }
 
-    /// Returns whether an entry has expired that was due at `deadline`. Otherwise it is there, or was as the shard ended.
+    /// Returns whether an entry has expired that was due at `deadline`. Otherwise it is there, or was as the
+    /// shard ended.
     pub(crate) fn has_expired(&self, deadline: Moment) -> bool {
         let horizon = self.horizon();
         if horizon != Moment::NEVER {
@@ -211,7 +224,8 @@ impl Shard {
         ended_at.is_some_and(|last| deadline <= last)
     }
 
-    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`. A `spare` in this shard gives up its cell, or is reused.
+    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`. A `spare` in this shard
+    /// gives up its cell, or is reused.
     #[inline]
     pub(crate) fn start(
         &self,
@@ -285,7 +299,8 @@ impl Shard {
         })
     }
 
-    /// Unlocks, and has the driver come by `deadline`, the beginning of a tick. Returns a waker that the caller wakes with no lock held.
+    /// Unlocks, and has the driver come by `deadline`, the beginning of a tick. Returns a waker that the
+    /// caller wakes with no lock held.
     #[must_use]
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, deadline: Moment) -> Option<Waker> {
         self.next_visit.store(deadline.0, Relaxed);
@@ -293,7 +308,8 @@ impl Shard {
         self.alarm.wake_by(deadline).filter(|_| !planted("end_unheard"))
     }
 
-    /// Returns the wheel if the entry is there that is due at `deadline`, so that its key is valid. The caller holds the lock.
+    /// Returns the wheel if the entry is there that is due at `deadline`, so that its key is valid. The
+    /// caller holds the lock.
     fn wheel_of<'a>(&self, state: &'a mut State, deadline: Moment) -> Option<&'a mut TimingWheel<Waker>> {
         let has_expired = deadline <= self.horizon() && !planted("expired_key");
         state.wheel.as_mut().filter(|_| !has_expired)
@@ -318,7 +334,8 @@ impl Shard {
         true
     }
 
-    /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the caller wakes with no lock held.
+    /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the
+    /// caller wakes with no lock held.
     pub(crate) fn bring_forward(&self, key: &Key, deadline: Moment, due: Tick) -> (bool, Option<Waker>) {
         let mut state = lock(&self.state);
         let Some(wheel) = self.wheel_of(&mut state, deadline) else {
@@ -338,7 +355,8 @@ impl Shard {
         self.take_out(key, deadline, |tally| tally.cancelled += 1)
     }
 
-    /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more. Returns its waker.
+    /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more.
+    /// Returns its waker.
     pub(crate) fn expire(&self, key: Key, deadline: Moment) -> Option<Waker> {
         // Expiries are what is left of registrations.
         self.take_out(key, deadline, |_| {})
@@ -358,14 +376,16 @@ impl Shard {
         Some(waker)
     }
 
-    /// Makes the engine's task put the next turn off, if the turn may have been meant for an entry that is gone and was due at `deadline`.
+    /// Makes the engine's task put the next turn off, if the turn may have been meant for an entry that is
+    /// gone and was due at `deadline`.
     fn notice_gone(&self, deadline: Moment) {
         if self.clock.may_be_paused() && deadline <= self.next_visit() {
             self.alarm.engine_task.notify_one();
         }
     }
 
-    /// Makes the next visit come when the first entry is due, rather than for one that has been cancelled or to spread a bucket.
+    /// Makes the next visit come when the first entry is due, rather than for one that has been cancelled or
+    /// to spread a bucket.
     pub(crate) fn put_off(&self) {
         let state = lock(&self.state);
         if let Some(wheel) = &state.wheel {
@@ -385,7 +405,8 @@ impl Shard {
         }
     }
 
-    /// Counts the timer of a spare that is not there any more as cancelled, unless the engine has done that as it ended.
+    /// Counts the timer of a spare that is not there any more as cancelled, unless the engine has done that
+    /// as it ended.
     fn count_spare(&self, deadline: Moment) {
         if self.has_expired(deadline) {
             self.add(Tally {
@@ -446,7 +467,8 @@ impl Shard {
             return advanced;
         }
         let (next, after) = if self.clock.is_moved() {
-            // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set ahead.
+            // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set
+            // ahead.
             (wheel.earliest(), None)
         } else {
             let next = wheel.next_visit();
@@ -468,8 +490,9 @@ impl Shard {
         }
     }
 
-    /// Ends the shard, because its engine ends, or the wheel has been shut down and may refuse its timers. Appends the wakers of all entries to `wakers`. The
-    /// caller wakes them, so that their futures go on elsewhere or fail. Returns the number of timers that have not expired.
+    /// Ends the shard, because its engine ends, or the wheel has been shut down and may refuse its timers.
+    /// Appends the wakers of all entries to `wakers`. The caller wakes them, so that their futures go on
+    /// elsewhere or fail. Returns the number of timers that have not expired.
     pub(crate) fn end(&self, wakers: &mut Vec<Waker>) -> usize {
         let mut state = lock(&self.state);
         if state.ended_at.is_some() {
@@ -482,8 +505,9 @@ impl Shard {
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();
         let taken = wheel.as_ref().map_or(0, TimingWheel::len);
-        // In the middle of a turn, entries may be left that are due by the horizon. They count as expired, because their timers elapse at the next poll, and
-        // because a thread counts its spare among them as a timer that was cancelled.
+        // In the middle of a turn, entries may be left that are due by the horizon. They count as expired,
+        // because their timers elapse at the next poll, and because a thread counts its spare among them as a
+        // timer that was cancelled.
         let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
         let left = taken - wheel.as_ref().map_or(0, due);
         state.tally.cancelled += left as u64;

@@ -1,4 +1,5 @@
-//! `Shared`: what a wheel's engines share: its settings, the limit on timers that may be refused, labels and counters.
+//! `Shared`: what a wheel's engines share: its settings, the limit on timers that may be refused, labels and
+//! counters.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -122,7 +123,8 @@ impl Shared {
         }
     }
 
-    /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not ended.
+    /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not
+    /// ended.
     pub(crate) fn builder_runtime(&self) -> Option<Id> {
         let given = self.builder_runtime.as_ref()?;
         (!given.has_ended.load(Ordering::Relaxed)).then_some(given.id)
@@ -228,7 +230,8 @@ pub(crate) enum Admission {
     Again,
 }
 
-/// Counts the pending timers that may be refused, if a limit was given, and knows whether the wheel was shut down.
+/// Counts the pending timers that may be refused, if a limit was given, and knows whether the wheel was shut
+/// down.
 pub(crate) struct Limit {
     most: Option<usize>,
     pending: AtomicUsize,

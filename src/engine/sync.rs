@@ -1,4 +1,5 @@
-//! Locks, atomics and statics of the engine. In model checking, `tests/loom/src/engine_sync.rs` is in the place of this file, with loom's.
+//! Locks, atomics and statics of the engine. In model checking, `tests/loom/src/engine_sync.rs` is in the
+//! place of this file, with loom's.
 
 pub(crate) use std::{
     sync::{
@@ -15,7 +16,8 @@ pub(crate) const fn planted(_fault: &str) -> bool {
     false
 }
 
-/// Locks the mutex even if it is poisoned, because the data behind the engine's locks is consistent at every point that can panic.
+/// Locks the mutex even if it is poisoned, because the data behind the engine's locks is consistent at every
+/// point that can panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

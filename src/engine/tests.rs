@@ -102,7 +102,8 @@ fn nothing_else_teaches_them() {
     }
 }
 
-/// A task that blocks in place within another runtime moves its worker to a thread of that one's pool, which then works for that one.
+/// A task that blocks in place within another runtime moves its worker to a thread of that one's pool, which
+/// then works for that one.
 #[test]
 fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
     let (ends, stays) = (multi(3), multi(3));
@@ -146,7 +147,8 @@ fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
     }
 }
 
-/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not take the lock of all engines.
+/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not
+/// take the lock of all engines.
 fn assert_starts_without_a_lock<T>(
     prepare: impl FnOnce() -> T + Send,
     start_timers: impl FnOnce(T) -> Vec<Timer> + Send,
@@ -353,7 +355,8 @@ fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled(
     );
 }
 
-/// Otherwise every wait of a connection that is idle for most of its timeout would have its entry expire in between.
+/// Otherwise every wait of a connection that is idle for most of its timeout would have its entry expire in
+/// between.
 #[test]
 fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
     let runtime = multi(1);

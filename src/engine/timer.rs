@@ -1,4 +1,5 @@
-//! `Timer`: the part of a timer that its future owns. It is started by its first pending poll, polled again, moved and cancelled.
+//! `Timer`: the part of a timer that its future owns. It is started by its first pending poll, polled again,
+//! moved and cancelled.
 
 use std::{
     mem,
@@ -17,11 +18,12 @@ use super::{
     waker_id::WakerId,
 };
 
-/// A spare is due less than this, which is 69 s, after its timer was started or cancelled. So it is gone after a minute or so.
+/// A spare is due less than this, which is 69 s, after its timer was started or cancelled. So it is gone
+/// after a minute or so.
 const LONGEST_SPARE: Nanos = Nanos(1 << 36);
 
-/// A spare is taken over only if it is due after at least the timer's duration, or [`LONGEST_SPARE`] if that is less, divided by this. Otherwise the timer
-/// would soon have to be started again.
+/// A spare is taken over only if it is due after at least the timer's duration, or [`LONGEST_SPARE`] if that
+/// is less, divided by this. Otherwise the timer would soon have to be started again.
 const TAKE_OVER_DIVISOR: u64 = 8;
 
 /// One timer.
@@ -30,8 +32,8 @@ pub(crate) struct Timer {
     shard: TimerShard,
     /// The deadline. While the timer is [`State::FromFirstPoll`], its first poll counts as [`Moment::ZERO`].
     deadline: Moment,
-    /// The deadline of the entry: that of the timer, rounded up, or an earlier one. The timer has an entry while it is [`State::Waiting`] and this
-    /// is after the horizon of its shard.
+    /// The deadline of the entry: that of the timer, rounded up, or an earlier one. The timer has an entry
+    /// while it is [`State::Waiting`] and this is after the horizon of its shard.
     entry_deadline: Moment,
     /// The task that the waker in the entry wakes. Unknown where each poll has to take the lock.
     task: WakerId,
@@ -41,8 +43,9 @@ pub(crate) struct Timer {
     admission: Admission,
 }
 
-// A sleep in a box then fits into a chunk of 48 bytes of an allocator. There is no padding at the end either, because the compiler would copy it together
-// with a future that stands behind, and so move that future once more.
+// A sleep in a box then fits into a chunk of 48 bytes of an allocator. There is no padding at the end either,
+// because the compiler would copy it together with a future that stands behind, and so move that future once
+// more.
 const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_width = "64")));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +54,13 @@ enum State {
     FromFirstPoll,
     /// Elapses at the next poll.
     Immediate,
-    /// Not started. The deadline was set to an instant that had not passed then, so the first poll need not read the clock.
+    /// Not started. The deadline was set to an instant that had not passed then, so the first poll need not
+    /// read the clock.
     Ahead,
     /// Not started. The deadline may have passed.
     NotStarted,
-    /// As [`State::NotStarted`], after a reset. The timer elapses once the deadline has passed, even without a poll, as Tokio's does.
+    /// As [`State::NotStarted`], after a reset. The timer elapses once the deadline has passed, even without
+    /// a poll, as Tokio's does.
     Reset,
     /// Started. The entry may have expired since.
     Waiting,
@@ -68,8 +73,9 @@ enum OnCancel {
     Remove,
     /// It becomes a spare.
     Keep,
-    /// The timer is longer than [`LONGEST_SPARE`]. If its task cancels one after the other, the entry is brought forward and becomes a spare. A timer that
-    /// takes it over is started again for the rest if it waits until that is due.
+    /// The timer is longer than [`LONGEST_SPARE`]. If its task cancels one after the other, the entry is
+    /// brought forward and becomes a spare. A timer that takes it over is started again for the rest if it
+    /// waits until that is due.
     BringForward,
 }
 
@@ -154,8 +160,9 @@ impl Timer {
         }
     }
 
-    /// Returns whether the entry of a timer that is [`State::Waiting`] has expired, and the deadline that it has now has passed with it. A timer whose engine
-    /// has ended goes by another clock, unless a shutdown has ended it here.
+    /// Returns whether the entry of a timer that is [`State::Waiting`] has expired, and the deadline that it
+    /// has now has passed with it. A timer whose engine has ended goes by another clock, unless a shutdown
+    /// has ended it here.
     fn has_expired(&self) -> bool {
         let (last, horizon) = (self.entry_deadline.max(self.deadline), self.horizon());
         if horizon == Moment::NEVER {
@@ -166,7 +173,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether the deadline has passed on the clock that [`Timer::now`] reads. If a test may pause that, Tokio's timer decides.
+    /// Returns whether the deadline has passed on the clock that [`Timer::now`] reads. If a test may pause
+    /// that, Tokio's timer decides.
     fn has_passed(&self) -> bool {
         match &self.shard {
             Some(shard) if self.state == State::Waiting && !shard.has_ended() => {
@@ -238,7 +246,8 @@ impl Timer {
             return Poll::Ready(Err(Refusal::Shutdown));
         }
         if self.entry_deadline > self.horizon() {
-            // The task that calls Tokio's `advance` is polled before the engine's, and its timers should not need a second poll for that.
+            // The task that calls Tokio's `advance` is polled before the engine's, and its timers should not
+            // need a second poll for that.
             if self.may_be_paused() && self.has_passed() {
                 drop(self.end_entry(Shard::expire));
                 return self.elapse();
@@ -268,7 +277,8 @@ impl Timer {
             if !shard.replace(key, self.entry_deadline, waker) {
                 return false;
             }
-            // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
+            // It may be a task of another runtime, of which a spare would keep the memory and the
+            // descriptors.
             self.on_cancel = OnCancel::Remove;
             task = other;
         }
@@ -308,8 +318,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether a zero duration has passed at the first poll. On a test's clock it waits for the end of the millisecond, because Tokio's
-    /// does, but not for the end of a longer tick.
+    /// Returns whether a zero duration has passed at the first poll. On a test's clock it waits for the end
+    /// of the millisecond, because Tokio's does, but not for the end of a longer tick.
     fn zero_is_at_once(&self) -> bool {
         !clock::may_be_paused() || self.shared().settings.tick_duration > Nanos::MILLISECOND.to_duration()
     }
@@ -320,14 +330,16 @@ impl Timer {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in time. Returns whether it did.
+    /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in
+    /// time. Returns whether it did.
     #[inline]
     fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Option<Moment>) -> bool {
         let fits = |spare: &Spare| {
             let (entry_deadline, horizon) = (spare.entry.deadline, spare.shard.horizon());
             // The horizon is when the last turn came, and stands in for a clock reading.
             let now = now.unwrap_or(horizon);
-            // These may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
+            // These may wrap, for an overdue entry or a deadline that has passed. The timer is not late in
+            // either case, because `is_due_by` holds.
             let left = entry_deadline.0.wrapping_sub(now.0);
             let wait = deadline.0.wrapping_sub(now.0);
             spare.task.is(waker)
@@ -357,7 +369,8 @@ impl Timer {
         }
     }
 
-    /// Starts the timer: again in its own shard if it waits in an engine that has not ended, and otherwise in the shard of this thread.
+    /// Starts the timer: again in its own shard if it waits in an engine that has not ended, and otherwise in
+    /// the shard of this thread.
     ///
     /// # Panics
     ///
@@ -366,7 +379,8 @@ impl Timer {
         self.start_with_slack(waker, deadline, now, None)
     }
 
-    /// Starts the timer as [`Timer::start`] does, with the slack of a timer whose duration is `wait`. `None` stands for the time that is left.
+    /// Starts the timer as [`Timer::start`] does, with the slack of a timer whose duration is `wait`. `None`
+    /// stands for the time that is left.
     fn start_with_slack(
         &mut self,
         waker: &Waker,
@@ -386,14 +400,16 @@ impl Timer {
         };
         let clock = &shard.clock;
         let task = remembered(task, clock);
-        // The deadline of a timer that is `Ahead` had not passed when it was set, and that of one that is `Waiting` is after the horizon.
+        // The deadline of a timer that is `Ahead` had not passed when it was set, and that of one that is
+        // `Waiting` is after the horizon.
         if self.state == State::NotStarted && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
         let (left, now) = time_left(shard, deadline, now);
         let due = clock.due(deadline, clock.resolution(wait.unwrap_or(left)));
         let entry_deadline = clock.start_of(due);
-        // Asked where it takes no clock reading, and where the entry moves Tokio's timer, because that cannot be set to a moment that has passed.
+        // Asked where it takes no clock reading, and where the entry moves Tokio's timer, because that cannot
+        // be set to a moment that has passed.
         let may_have_passed = clock.may_be_paused() || now.is_some() || entry_deadline < shard.next_visit();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
             if let Some(spare) = spare {
@@ -431,8 +447,9 @@ impl Timer {
         let spare = thread::with(|thread| thread.bind(&mut self.shard, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard));
         self.deadline = deadline;
-        // What it had was in another shard. Its key is void here, and with an unknown task no poll takes its deadline for that of one in this shard.
-        // The deadline stays, because an interval asks by how much its last tick was rounded up.
+        // What it had was in another shard. Its key is void here, and with an unknown task no poll takes its
+        // deadline for that of one in this shard. The deadline stays, because an interval asks by how much
+        // its last tick was rounded up.
         (self.key, self.task) = (None, WakerId::UNKNOWN);
         if self.state != State::Ahead {
             self.state = State::NotStarted;
@@ -440,15 +457,16 @@ impl Timer {
         spare
     }
 
-    /// Moves the timer to another deadline. Returns a waker that the caller wakes with no lock held, such as that of the task that waits if the
-    /// deadline has passed.
+    /// Moves the timer to another deadline. Returns a waker that the caller wakes with no lock held, such as
+    /// that of the task that waits if the deadline has passed.
     #[must_use]
     #[inline]
     pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
         self.reset_as(deadline, State::Reset)
     }
 
-    /// Moves the timer to another deadline. If that has passed `now`, the timer elapses at the next poll, as a zero duration does.
+    /// Moves the timer to another deadline. If that has passed `now`, the timer elapses at the next poll, as
+    /// a zero duration does.
     #[must_use]
     pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) -> Option<Waker> {
         let state = if deadline <= now {
@@ -473,8 +491,9 @@ impl Timer {
         if state == State::Immediate && self.zero_is_at_once() {
             return self.elapse_unpolled();
         }
-        // An entry that is due before the deadline stays, and the timer is started again when it expires. One that is due after it is brought forward.
-        // With the same deadline as before, it is late only by its slack.
+        // An entry that is due before the deadline stays, and the timer is started again when it expires. One
+        // that is due after it is brought forward. With the same deadline as before, it is late only by its
+        // slack.
         if deadline < self.entry_deadline && deadline != former {
             self.bring_forward(deadline)
         } else {
@@ -482,7 +501,8 @@ impl Timer {
         }
     }
 
-    /// Ends the wait, because the deadline has passed. Returns the waker of the task that waits. A timer that a shutdown has refused stays so.
+    /// Ends the wait, because the deadline has passed. Returns the waker of the task that waits. A timer that
+    /// a shutdown has refused stays so.
     fn elapse_unpolled(&mut self) -> Option<Waker> {
         let waker = self.end_entry(Shard::expire);
         if !self.is_refused() {
@@ -510,7 +530,8 @@ impl Timer {
         self.bring_entry_to(due)
     }
 
-    /// Moves the entry to a tick, unless it is due by then. Returns a waker that the caller wakes with no lock held.
+    /// Moves the entry to a tick, unless it is due by then. Returns a waker that the caller wakes with no
+    /// lock held.
     #[must_use]
     fn bring_entry_to(&mut self, due: Tick) -> Option<Waker> {
         let (shard, key) = (self.shard.as_ref()?, self.key.as_ref()?);
@@ -525,8 +546,9 @@ impl Timer {
         ended
     }
 
-    /// Starts a timer anew whose entry has expired, if the deadline is a later one, with the slack of a `wait`, where `waker` is called by the
-    /// driver. Returns `false` if the timer is due or cannot be started here, so that its task has to poll.
+    /// Starts a timer anew whose entry has expired, if the deadline is a later one, with the slack of a
+    /// `wait`, where `waker` is called by the driver. Returns `false` if the timer is due or cannot be
+    /// started here, so that its task has to poll.
     pub(crate) fn start_anew(&mut self, deadline: Moment, wait: Nanos, waker: &Waker) -> bool {
         if self.state != State::Waiting || self.has_lost_engine() {
             return false;
@@ -555,7 +577,8 @@ impl Timer {
         waker
     }
 
-    /// Cancels the entry before the timer is dropped, unless the drop makes a spare of it. If the timer is polled again all the same, it waits anew.
+    /// Cancels the entry before the timer is dropped, unless the drop makes a spare of it. If the timer is
+    /// polled again all the same, it waits anew.
     #[inline]
     pub(crate) fn cancel_unless_kept(&mut self) {
         if self.on_cancel == OnCancel::Remove && self.state == State::Waiting {
@@ -588,7 +611,8 @@ impl Timer {
         }
     }
 
-    /// Brings the entry of a long timer forward, so that it may become a spare, if the task has use for one. Otherwise, this cancels it.
+    /// Brings the entry of a long timer forward, so that it may become a spare, if the task has use for one.
+    /// Otherwise, this cancels it.
     fn cancel_or_bring_forward(&mut self, thread: &Thread) {
         let is_long = self.on_cancel == OnCancel::BringForward;
         let has_use = is_long && thread.has_use_for_long(self.task);
@@ -605,7 +629,8 @@ impl Timer {
     }
 }
 
-/// Returns what a timer may remember of its task: nothing on a clock that a test may move, where each poll has to look whether the deadline has passed.
+/// Returns what a timer may remember of its task: nothing on a clock that a test may move, where each poll
+/// has to look whether the deadline has passed.
 fn remembered(task: WakerId, clock: &Clock) -> WakerId {
     if clock.may_be_paused() {
         WakerId::UNKNOWN
@@ -614,8 +639,9 @@ fn remembered(task: WakerId, clock: &Clock) -> WakerId {
     }
 }
 
-/// Returns the time that is left until `deadline`, and `now`. If that is not known, this reads the clock, unless the timer has no slack and its entry may
-/// become a spare in any case. The time that is returned then may be too long.
+/// Returns the time that is left until `deadline`, and `now`. If that is not known, this reads the clock,
+/// unless the timer has no slack and its entry may become a spare in any case. The time that is returned then
+/// may be too long.
 #[inline]
 fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
     // The horizon is not after now, so this is no less than the time that is left.

@@ -6,14 +6,15 @@ use std::{
     task::{RawWakerVTable, Waker},
 };
 
-/// Identifies the task that a waker wakes, while that task exists: the address in the waker and, in its lowest three bits, the index
-/// of its vtable in [`VTABLES`].
+/// Identifies the task that a waker wakes, while that task exists: the address in the waker and, in its
+/// lowest three bits, the index of its vtable in [`VTABLES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WakerId(u64);
 
-/// The vtables of wakers that this process has seen, which are those of Tokio's tasks, of `block_on`, and hardly any others. The
-/// first element stays null and stands for an unknown waker, the second is that of Tokio's tasks. A timer with a waker of a further vtable takes the
-/// lock at each poll, and so does one whose waker has no address of a multiple of eight.
+/// The vtables of wakers that this process has seen, which are those of Tokio's tasks, of `block_on`, and
+/// hardly any others. The first element stays null and stands for an unknown waker, the second is that of
+/// Tokio's tasks. A timer with a waker of a further vtable takes the lock at each poll, and so does one whose
+/// waker has no address of a multiple of eight.
 static VTABLES: [AtomicPtr<RawWakerVTable>; KINDS as usize] =
     [const { AtomicPtr::new(ptr::null_mut()) }; KINDS as usize];
 
@@ -25,14 +26,15 @@ const TASK: usize = 1;
 impl WakerId {
     pub(crate) const UNKNOWN: WakerId = WakerId(0);
 
-    /// Clones a waker, and identifies the clone as the task will poll with it: where the compiler has made two copies of one vtable, as
-    /// for `block_on` in release builds, a clone has the other one.
+    /// Clones a waker, and identifies the clone as the task will poll with it: where the compiler has made
+    /// two copies of one vtable, as for `block_on` in release builds, a clone has the other one.
     #[inline]
     pub(crate) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
         cloned(waker, WakerId::of)
     }
 
-    /// Clones a waker as [`WakerId::of_clone`] does, but adds no vtable. Each type of a scheduled future has its own.
+    /// Clones a waker as [`WakerId::of_clone`] does, but adds no vtable. Each type of a scheduled future has
+    /// its own.
     pub(crate) fn of_clone_if_known(waker: &Waker) -> (Waker, WakerId) {
         cloned(waker, WakerId::if_known)
     }
@@ -59,8 +61,8 @@ impl WakerId {
         VTABLES[TASK].store(vtable_of(waker), Ordering::Relaxed);
     }
 
-    /// Returns whether the waker is that of one of Tokio's tasks, which keeps nothing but memory alive once the task is done. Others may own
-    /// their future.
+    /// Returns whether the waker is that of one of Tokio's tasks, which keeps nothing but memory alive once
+    /// the task is done. Others may own their future.
     #[inline]
     pub(crate) fn is_task(self) -> bool {
         self.0 % KINDS == TASK as u64
@@ -103,7 +105,8 @@ fn known_kind(waker: &Waker) -> Option<usize> {
 fn added_kind(waker: &Waker) -> Option<usize> {
     let vtable = vtable_of(waker);
     (TASK + 1..VTABLES.len()).find(|&kind| {
-        // Read first, because all workers share the cache line, and a compare-and-swap that fails takes it from the others too.
+        // Read first, because all workers share the cache line, and a compare-and-swap that fails takes it
+        // from the others too.
         let mut met = VTABLES[kind].load(Ordering::Relaxed);
         if met.is_null() {
             let added = VTABLES[kind].compare_exchange(met, vtable, Ordering::Relaxed, Ordering::Relaxed);

@@ -6,11 +6,12 @@ use aws_smithy_async::rt::sleep::{AsyncSleep, Sleep};
 
 use crate::wheel::Wheel;
 
-/// Runs the sleeps of AWS SDK clients, and of other clients that smithy-rs generates, on a wheel: operation and attempt timeouts,
-/// pauses between retries, and stalled-stream protection.
+/// Runs the sleeps of AWS SDK clients, and of other clients that smithy-rs generates, on a wheel: operation
+/// and attempt timeouts, pauses between retries, and stalled-stream protection.
 ///
-/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus their slack and the runtime's own delay. A client
-/// starts one sleep for each timeout of each request, and cancels nearly all of them.
+/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus their slack and
+/// the runtime's own delay. A client starts one sleep for each timeout of each request, and cancels nearly
+/// all of them.
 ///
 /// No sleep is refused, so requests keep their timeouts on a wheel that is full or has been shut down.
 ///
@@ -26,7 +27,8 @@ use crate::wheel::Wheel;
 ///
 /// # Examples
 ///
-/// With an SDK, one line is enough: `aws_config::defaults(BehaviorVersion::latest()).sleep_impl(wheel.clone())`. A client's own
+/// With an SDK, one line is enough:
+/// `aws_config::defaults(BehaviorVersion::latest()).sleep_impl(wheel.clone())`. A client's own
 /// `Config::builder()` has the same method. The SDK uses the sleeper like this:
 ///
 /// ```

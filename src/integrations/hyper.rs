@@ -9,21 +9,23 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 
 /// Runs hyper's timers on a wheel: header read timeouts, keep-alive pings, idle connections.
 ///
-/// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus their slack and the runtime's own delay.
-/// [`reset`](hyper::rt::Timer::reset) restarts a sleep in place, so the next keep-alive ping needs no allocation and, while the
-/// sleep is pending, does not touch the wheel. [`now`](hyper::rt::Timer::now) reads the wheel's clock, including one that a test
-/// has paused.
+/// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus their
+/// slack and the runtime's own delay. [`reset`](hyper::rt::Timer::reset) restarts a sleep in place, so the
+/// next keep-alive ping needs no allocation and, while the sleep is pending, does not touch the wheel.
+/// [`now`](hyper::rt::Timer::now) reads the wheel's clock, including one that a test has paused.
 ///
 /// No sleep is refused, so connections keep their timeouts on a wheel that is full or has been shut down.
 ///
-/// hyper-util's `auto::Builder` reads the first bytes of a connection to tell HTTP/1 from HTTP/2, and no timer runs until then. A
-/// client that connects and sends nothing therefore stays connected in spite of `header_read_timeout`. `http1_only` and `http2_only` do
-/// without that reading. Where both are served, wait for the first byte yourself before you serve a connection, for example
-/// by `wheel.timeout(duration, stream.readable())`, which leaves clients that stop within the preface of HTTP/2. A read timeout of
+/// hyper-util's `auto::Builder` reads the first bytes of a connection to tell HTTP/1 from HTTP/2, and no
+/// timer runs until then. A client that connects and sends nothing therefore stays connected in spite of
+/// `header_read_timeout`. `http1_only` and `http2_only` do without that reading. Where both are served, wait
+/// for the first byte yourself before you serve a connection, for example by `wheel.timeout(duration,
+/// stream.readable())`, which leaves clients that stop within the preface of HTTP/2. A read timeout of
 /// `io::TimeoutStream` is no way out, because it [cuts off slow handlers](crate::io#under-hyper).
 ///
-/// Header timeouts end with the head of a request. [`RequestBodyTimeoutLayer`](crate::tower::RequestBodyTimeoutLayer) limits the waits for
-/// its body, and [`ResponseBodyTimeoutLayer`](crate::tower::ResponseBodyTimeoutLayer) those for the body of a response.
+/// Header timeouts end with the head of a request.
+/// [`RequestBodyTimeoutLayer`](crate::tower::RequestBodyTimeoutLayer) limits the waits for its body, and
+/// [`ResponseBodyTimeoutLayer`](crate::tower::ResponseBodyTimeoutLayer) those for the body of a response.
 ///
 /// # Cancellation
 ///

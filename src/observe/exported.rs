@@ -1,4 +1,5 @@
-//! The list of what a wheel exports, which knows no exporter. The packages `tickwheel-metrics` and `tickwheel-prometheus` are two.
+//! The list of what a wheel exports, which knows no exporter. The packages `tickwheel-metrics` and
+//! `tickwheel-prometheus` are two.
 
 use crate::{
     engine::labels::LabelStats,
@@ -8,8 +9,8 @@ use crate::{
 
 /// One value that a wheel exports, with its name and labels.
 ///
-/// [`Wheel::exported`] lists them. All values of one `name` have the same `help`, `unit` and `kind`, and differ in their `labels`.
-/// Names, units and labels are the same in every exporter:
+/// [`Wheel::exported`] lists them. All values of one `name` have the same `help`, `unit` and `kind`, and
+/// differ in their `labels`. Names, units and labels are the same in every exporter:
 ///
 /// | name | kind | labels | |
 /// | --- | --- | --- | --- |
@@ -32,10 +33,11 @@ use crate::{
 /// | `tickwheel_timeouts_pending` | gauge | `label` | pending labelled timeouts |
 /// | `tickwheel_timeouts_headroom_ratio` | histogram | `label` | part of its time that a completed timeout had left, each tenth as its middle |
 ///
-/// Each also has the label `wheel`, the [name](crate::Builder::name) of the wheel, which is empty for one without a name.
+/// Each also has the label `wheel`, the [name](crate::Builder::name) of the wheel, which is empty for one
+/// without a name.
 ///
-/// Exporters also take values from sources other than a wheel, which are created by [`Exported::new`]. The queues and leases of the package
-/// `tickwheel-redis` are such sources.
+/// Exporters also take values from sources other than a wheel, which are created by [`Exported::new`]. The
+/// queues and leases of the package `tickwheel-redis` are such sources.
 ///
 /// # Examples
 ///
@@ -53,7 +55,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Exported {
-    /// The name, which ends in `_total` for a counter, and in the unit if that is not [`Count`](ExportedUnit::Count).
+    /// The name, which ends in `_total` for a counter, and in the unit if that is not
+    /// [`Count`](ExportedUnit::Count).
     pub name: &'static str,
     /// A description of the value in one sentence.
     pub help: &'static str,
@@ -61,7 +64,8 @@ pub struct Exported {
     pub unit: ExportedUnit,
     /// How the value changes.
     pub kind: ExportedKind,
-    /// The keys and values of the labels. Of the values that a wheel exports, the first is the name of the wheel.
+    /// The keys and values of the labels. Of the values that a wheel exports, the first is the name of the
+    /// wheel.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
     pub value: ExportedValue,
@@ -103,8 +107,9 @@ pub enum ExportedValue {
     Number(f64),
     /// The counts of a histogram.
     Histogram {
-        /// The buckets in order, each as its upper bound, which is included, and the number of values above the bound before. There are at most
-        /// twelve of them, always the same ones, and the last bound is infinite.
+        /// The buckets in order, each as its upper bound, which is included, and the number of values above
+        /// the bound before. There are at most twelve of them, always the same ones, and the last bound is
+        /// infinite.
         buckets: Vec<(f64, u64)>,
         /// The sum of all values.
         sum: f64,
@@ -114,8 +119,9 @@ pub enum ExportedValue {
 impl Exported {
     /// Creates a value of a source other than a wheel, which an exporter is to report beside its wheels.
     ///
-    /// Choose a `name` as the [field](Exported::name) describes, and give all values of one name the same `help`, `unit` and `kind`. The buckets of
-    /// a histogram are to be the same ones each time, and the last bound infinite.
+    /// Choose a `name` as the [field](Exported::name) describes, and give all values of one name the same
+    /// `help`, `unit` and `kind`. The buckets of a histogram are to be the same ones each time, and the last
+    /// bound infinite.
     ///
     /// # Examples
     ///
@@ -152,13 +158,15 @@ impl Exported {
 }
 
 impl Wheel {
-    /// Returns everything that an exporter reports of this wheel, sorted by name: its counters and gauges, the lateness of its turns, and the
-    /// outcomes of labelled timeouts.
+    /// Returns everything that an exporter reports of this wheel, sorted by name: its counters and gauges,
+    /// the lateness of its turns, and the outcomes of labelled timeouts.
     ///
-    /// Exporters for the Prometheus client library and for the `metrics` facade are the packages `tickwheel-prometheus` and `tickwheel-metrics`. For
-    /// another library, write one: `examples/statsd.rs` in the repository does it in thirty lines.
+    /// Exporters for the Prometheus client library and for the `metrics` facade are the packages
+    /// `tickwheel-prometheus` and `tickwheel-metrics`. For another library, write one: `examples/statsd.rs`
+    /// in the repository does it in thirty lines.
     ///
-    /// Like a [`snapshot`](Wheel::snapshot), this walks all pending timers with bounded work under each lock. Call it about once a second at most.
+    /// Like a [`snapshot`](Wheel::snapshot), this walks all pending timers with bounded work under each lock.
+    /// Call it about once a second at most.
     ///
     /// # Examples
     ///
@@ -179,7 +187,8 @@ impl Wheel {
     }
 }
 
-/// The upper bounds of the buckets of histograms, in seconds and in fractions. A last bucket without a bound follows.
+/// The upper bounds of the buckets of histograms, in seconds and in fractions. A last bucket without a bound
+/// follows.
 const SECONDS: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 10.0];
 const TENTHS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 

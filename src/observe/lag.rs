@@ -7,11 +7,13 @@ use crate::engine::{
     shared::Stats,
 };
 
-/// A histogram of how late a wheel's turns came, in all runtimes: how long after its time Tokio let a driver run.
+/// A histogram of how late a wheel's turns came, in all runtimes: how long after its time Tokio let a driver
+/// run.
 ///
-/// Lateness is counted in buckets. Up to 16 microseconds a bucket is one microsecond wide, and from there on an eighth as wide as
-/// the power of two in which it lies. The last bucket begins beyond an hour. Counts go back to the creation of the wheel;
-/// [`since`](LagHistogram::since) returns the counts between two snapshots.
+/// Lateness is counted in buckets. Up to 16 microseconds a bucket is one microsecond wide, and from there on
+/// an eighth as wide as the power of two in which it lies. The last bucket begins beyond an hour. Counts go
+/// back to the creation of the wheel; [`since`](LagHistogram::since) returns the counts between two
+/// snapshots.
 ///
 /// # Examples
 ///
@@ -57,8 +59,8 @@ impl LagHistogram {
 
     /// Returns the lateness at a quantile, where a `quantile` of 0.99 is the 99th percentile.
     ///
-    /// The result is the end of a bucket, but no more than the maximum, and zero if there was no turn yet. A `quantile` below 0
-    /// counts as 0, and one above 1 as 1.
+    /// The result is the end of a bucket, but no more than the maximum, and zero if there was no turn yet. A
+    /// `quantile` below 0 counts as 0, and one above 1 as 1.
     ///
     /// # Examples
     ///
@@ -79,7 +81,8 @@ impl LagHistogram {
 
     /// Returns the greatest lateness.
     ///
-    /// In a histogram that [`since`](LagHistogram::since) returned, this is rounded up to the end of a bucket.
+    /// In a histogram that [`since`](LagHistogram::since) returned, this is rounded up to the end of a
+    /// bucket.
     ///
     /// # Examples
     ///
@@ -91,7 +94,8 @@ impl LagHistogram {
         self.max
     }
 
-    /// Returns the buckets in use, in order, each as the lateness at which it ends, but no more than the maximum, and its count.
+    /// Returns the buckets in use, in order, each as the lateness at which it ends, but no more than the
+    /// maximum, and its count.
     ///
     /// # Examples
     ///
@@ -104,8 +108,8 @@ impl LagHistogram {
         used.map(|(bucket, count)| (end_of(bucket).min(self.max), *count))
     }
 
-    /// Returns all buckets up to the last one in use, each as the lateness at which it ends, which never changes, and its count. The
-    /// last of all, which has no end, is represented by its beginning.
+    /// Returns all buckets up to the last one in use, each as the lateness at which it ends, which never
+    /// changes, and its count. The last of all, which has no end, is represented by its beginning.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counts = self.counts.iter().enumerate();
         counts.map(|(bucket, count)| (end_of(bucket.min(BUCKETS - 2)), *count))

@@ -34,12 +34,14 @@ use crate::{engine::engines, wheel::Wheel};
 pub struct Metrics {
     /// The number of pending timers.
     pub pending: usize,
-    /// The number of timers that entered the wheel. A timer that is started anew when its old deadline comes counts again.
+    /// The number of timers that entered the wheel. A timer that is started anew when its old deadline comes
+    /// counts again.
     pub registered: u64,
     /// The number of timers whose deadline came while they were pending.
     pub expired: u64,
-    /// The number of timers that left the wheel before their deadline, because they were dropped, their future completed in time,
-    /// a shutdown ended them, or their runtime ended, in which case they are registered anew where they go on.
+    /// The number of timers that left the wheel before their deadline, because they were dropped, their
+    /// future completed in time, a shutdown ended them, or their runtime ended, in which case they are
+    /// registered anew where they go on.
     pub cancelled: u64,
     /// The number of timers refused because `max_pending` others were pending.
     pub rejected: u64,
@@ -64,7 +66,8 @@ pub struct Metrics {
 impl Wheel {
     /// Returns the current values of the wheel's counters and gauges.
     ///
-    /// This takes each shard's lock briefly, one after the other, and is cheap enough to be called every second under full load.
+    /// This takes each shard's lock briefly, one after the other, and is cheap enough to be called every
+    /// second under full load.
     ///
     /// # Examples
     ///

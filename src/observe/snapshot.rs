@@ -14,11 +14,13 @@ use crate::{
     wheel::Wheel,
 };
 
-/// A snapshot of a wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled timeouts.
+/// A snapshot of a wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of
+/// labelled timeouts.
 ///
-/// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is exact: the sums
-/// over `due_within`, `levels` and `shards` each equal `pending`. While timers are started and ended, each number of one shard
-/// was true at some moment of the reading, and the others are sums of these.
+/// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is
+/// exact: the sums over `due_within`, `levels` and `shards` each equal `pending`. While timers are started
+/// and ended, each number of one shard was true at some moment of the reading, and the others are sums of
+/// these.
 ///
 /// # Examples
 ///
@@ -44,10 +46,10 @@ use crate::{
 pub struct Snapshot {
     /// The number of pending timers.
     pub pending: usize,
-    /// The number of pending timers that are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each
-    /// timer is counted once, in the first element that its deadline is within, rounded up to a tick and by its slack. A timer that
-    /// was reset to a later instant is counted by its old deadline until that comes, and one that wakes its task
-    /// [before its deadline](crate::time) by that instant.
+    /// The number of pending timers that are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h,
+    /// and later. Each timer is counted once, in the first element that its deadline is within, rounded up to
+    /// a tick and by its slack. A timer that was reset to a later instant is counted by its old deadline
+    /// until that comes, and one that wakes its task [before its deadline](crate::time) by that instant.
     pub due_within: [usize; 9],
     /// The timers on each level of the wheel, the finest level first, summed over all shards.
     pub levels: Vec<LevelSnapshot>,
@@ -61,8 +63,9 @@ pub struct Snapshot {
 
 /// The timers on one level of a wheel.
 ///
-/// An overdue timer is counted on the finest level, in the bucket of the tick in progress. Buckets are those of the ring: with `n` of them in each
-/// level, a bucket of level k spans `(n / 2).pow(k)` ticks. Each runtime counts ticks from a start of its own.
+/// An overdue timer is counted on the finest level, in the bucket of the tick in progress. Buckets are those
+/// of the ring: with `n` of them in each level, a bucket of level k spans `(n / 2).pow(k)` ticks. Each
+/// runtime counts ticks from a start of its own.
 ///
 /// # Examples
 ///
@@ -101,15 +104,17 @@ pub struct ShardSnapshot {
     pub pending: usize,
 }
 
-/// The bounds of [`Snapshot::due_within`] in milliseconds, after the first, which is a tick, and before the last, which is open.
+/// The bounds of [`Snapshot::due_within`] in milliseconds, after the first, which is a tick, and before the
+/// last, which is open.
 const BOUNDS: [u64; 7] = [10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000];
 
 impl Wheel {
-    /// Returns a snapshot of the wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled
-    /// timeouts.
+    /// Returns a snapshot of the wheel: its pending timers by deadline and bucket, the driver's lag, and the
+    /// outcomes of labelled timeouts.
     ///
-    /// Taking a snapshot walks the whole arena of each shard. It holds the shard's lock for at most 256 cells at a time, so a
-    /// registration waits for one such batch at most. Call it about once a second; [`metrics`](Wheel::metrics) costs less.
+    /// Taking a snapshot walks the whole arena of each shard. It holds the shard's lock for at most 256 cells
+    /// at a time, so a registration waits for one such batch at most. Call it about once a second;
+    /// [`metrics`](Wheel::metrics) costs less.
     ///
     /// # Examples
     ///
@@ -149,7 +154,8 @@ impl Wheel {
 }
 
 impl Snapshot {
-    /// Adds the timers of a shard, but for its spares, of which each is told by the tick at which its entry is due. Returns how many there are.
+    /// Adds the timers of a shard, but for its spares, of which each is told by the tick at which its entry
+    /// is due. Returns how many there are.
     fn add(&mut self, shard: &Shard, mut spares: Vec<Tick>) -> usize {
         let mut pending = 0;
         let now = shard.alarm.now();

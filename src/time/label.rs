@@ -11,8 +11,9 @@ use crate::{
 
 /// The name of an operation, kept in a `static`, whose timeouts are counted under it on the global wheel.
 ///
-/// It is [`Wheel::labelled`] with this name on [`Wheel::global`], whose label is found once, so equal names are one label. [`Wheel::snapshot`] reports
-/// the outcomes, and how much of their time timeouts had left. The wheel keeps 1,000 names apart, and all further ones share the label "other".
+/// It is [`Wheel::labelled`] with this name on [`Wheel::global`], whose label is found once, so equal names
+/// are one label. [`Wheel::snapshot`] reports the outcomes, and how much of their time timeouts had left. The
+/// wheel keeps 1,000 names apart, and all further ones share the label "other".
 ///
 /// [`Wheel::labelled`]: crate::Wheel::labelled
 /// [`Wheel::snapshot`]: crate::Wheel::snapshot
@@ -56,20 +57,21 @@ impl Label {
         }
     }
 
-    /// Requires `future` to complete before `duration` has elapsed, as [`timeout`](super::timeout()) does, and counts the outcome.
+    /// Requires `future` to complete before `duration` has elapsed, as [`timeout`](super::timeout()) does,
+    /// and counts the outcome.
     ///
     /// It is as precise as [`timeout`](super::timeout()). The time left at completion is exact, as for
     /// [`Labelled::timeout`](crate::Labelled::timeout).
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](super::timeout()). A timeout that is dropped
-    /// after its first poll counts as cancelled.
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](super::timeout()). A
+    /// timeout that is dropped after its first poll counts as cancelled.
     ///
     /// # Panics
     ///
-    /// Panics in the same cases as [`timeout`](super::timeout()), except that in a task it is the first poll that panics, even if it
-    /// would be ready.
+    /// Panics in the same cases as [`timeout`](super::timeout()), except that in a task it is the first poll
+    /// that panics, even if it would be ready.
     ///
     /// # Errors
     ///
@@ -97,10 +99,11 @@ impl Label {
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
-    /// Requires `future` to complete before `deadline`, as [`timeout_at`](super::timeout_at) does, and counts the outcome.
+    /// Requires `future` to complete before `deadline`, as [`timeout_at`](super::timeout_at) does, and counts
+    /// the outcome.
     ///
-    /// It is as precise as [`timeout_at`](super::timeout_at). The time left is counted in tenths of the time from the first poll to
-    /// `deadline`.
+    /// It is as precise as [`timeout_at`](super::timeout_at). The time left is counted in tenths of the time
+    /// from the first poll to `deadline`.
     ///
     /// # Cancellation
     ///

@@ -1,26 +1,32 @@
 //! Tokio's `time` on the global wheel: change `use tokio::time` to `use tickwheel::time`.
 //!
-//! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers are on
-//! [`Wheel::global`](crate::Wheel::global), whose ticks are 1 ms, like Tokio's, unless
-//! [`Builder::build_global`](crate::Builder::build_global) changes them. Each runtime turns a part of its own, and a future waits on the runtime that
-//! first polls it. Once that has ended, it goes on for the same instant on the one that polls it, or panics as Tokio's does where there is none.
+//! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers
+//! are on [`Wheel::global`](crate::Wheel::global), whose ticks are 1 ms, like Tokio's, unless
+//! [`Builder::build_global`](crate::Builder::build_global) changes them. Each runtime turns a part of its
+//! own, and a future waits on the runtime that first polls it. Once that has ended, it goes on for the same
+//! instant on the one that polls it, or panics as Tokio's does where there is none.
 //!
 //! No timer of this module is refused: a shutdown of the global wheel does not concern them.
 //!
 //! This module differs from Tokio's in these points:
 //!
-//! - Timers fire at ticks of the wheel, which begin with Tokio's milliseconds, never early and less than one tick late. A timer of more than two
-//!   seconds may in addition be late by a thousandth of its duration, up to 100 ms, so that it fires in company.
-//!   [`Builder::slack`](crate::Builder::slack) changes that. A clock that a test controls has no slack.
-//! - On the real clock a zero duration completes at the first poll. Where a test's clock stands between two milliseconds, it waits for the
-//!   next one, as Tokio's does.
+//! - Timers fire at ticks of the wheel, which begin with Tokio's milliseconds, never early and less than one
+//!   tick late. A timer of more than two seconds may in addition be late by a thousandth of its duration, up
+//!   to 100 ms, so that it fires in company. [`Builder::slack`](crate::Builder::slack) changes that. A clock
+//!   that a test controls has no slack.
+//! - On the real clock a zero duration completes at the first poll. Where a test's clock stands between two
+//!   milliseconds, it waits for the next one, as Tokio's does.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
-//! - In a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] in a task whose future is ready at its
-//!   first poll does not panic at all. Outside tasks the call of [`timeout()`] panics, as Tokio's does.
-//! - A tick of an [`Interval`] counts as missed when it is more than 5 ms, and more than one tick of the wheel and its slack, late.
-//! - A task may be woken once before its deadline, and the future then keeps waiting: at a deadline that it has since moved, at that of a timer that it
-//!   has dropped, or up to 34 s after the start of a timer of 69 s or more, if the task has just cancelled another one.
-//! - A runtime in which a timer of this module has waited has one more task, which `RuntimeMetrics::num_alive_tasks` counts.
+//! - In a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] in a
+//!   task whose future is ready at its first poll does not panic at all. Outside tasks the call of
+//!   [`timeout()`] panics, as Tokio's does.
+//! - A tick of an [`Interval`] counts as missed when it is more than 5 ms, and more than one tick of the
+//!   wheel and its slack, late.
+//! - A task may be woken once before its deadline, and the future then keeps waiting: at a deadline that it
+//!   has since moved, at that of a timer that it has dropped, or up to 34 s after the start of a timer of 69
+//!   s or more, if the task has just cancelled another one.
+//! - A runtime in which a timer of this module has waited has one more task, which
+//!   `RuntimeMetrics::num_alive_tasks` counts.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` if their contents are, and [`Interval`] is a `Stream`.
 //!
 //! # Examples
@@ -61,9 +67,10 @@ use crate::{engine::shard::TimerShard, timers::idle::IdleTimer, wheel::Wheel};
 
 /// Creates an interval that ticks every `period`, on the global wheel.
 ///
-/// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at or after its
-/// instant: never early, and less than one tick of the wheel late plus its slack and the runtime's own delay. It counts as missed if it is, beyond its
-/// slack, later than both 5 ms and one tick of the wheel. In every other respect the interval behaves as `tokio::time::interval`.
+/// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at
+/// or after its instant: never early, and less than one tick of the wheel late plus its slack and the
+/// runtime's own delay. It counts as missed if it is, beyond its slack, later than both 5 ms and one tick of
+/// the wheel. In every other respect the interval behaves as `tokio::time::interval`.
 ///
 /// An interval is never refused.
 ///
@@ -73,8 +80,8 @@ use crate::{engine::shard::TimerShard, timers::idle::IdleTimer, wheel::Wheel};
 ///
 /// # Panics
 ///
-/// Panics if `period` is zero, and outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that has to wait that
-/// panics.
+/// Panics if `period` is zero, and outside a Tokio runtime, with Tokio's message. On one without timers it is
+/// the first poll that has to wait that panics.
 ///
 /// # Examples
 ///
@@ -96,7 +103,8 @@ pub fn interval(period: Duration) -> Interval {
 
 /// Creates an interval that first ticks at `start` and then every `period`, on the global wheel.
 ///
-/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first tick completes at the first poll.
+/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first tick completes at the
+/// first poll.
 ///
 /// # Cancellation
 ///
@@ -134,7 +142,8 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that panics.
+/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that
+/// panics.
 ///
 /// # Examples
 ///
@@ -157,8 +166,9 @@ pub fn idle_timer(duration: Duration) -> IdleTimer {
 
 /// Advances a paused clock, and waits until the global wheel has woken the tasks of all timers that are due.
 ///
-/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of them is a task of the wheel, which wakes the tasks
-/// of the wheel's timers when it runs. This function also waits until it has run.
+/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of them
+/// is a task of the wheel, which wakes the tasks of the wheel's timers when it runs. This function also waits
+/// until it has run.
 ///
 /// # Panics
 ///
@@ -179,8 +189,8 @@ pub fn idle_timer(duration: Duration) -> IdleTimer {
 /// ```
 #[cfg(feature = "test-util")]
 pub async fn advance(duration: Duration) {
-    // Enough for ten million timers, because a turn between two yields wakes a thousand. In a runtime that nobody drives no turn comes, and Tokio's `advance`
-    // returns there too.
+    // Enough for ten million timers, because a turn between two yields wakes a thousand. In a runtime that
+    // nobody drives no turn comes, and Tokio's `advance` returns there too.
     const YIELDS: usize = 10_000;
     tokio::time::advance(duration).await;
     for _ in 0..YIELDS {
@@ -198,8 +208,8 @@ const UNBOUND: TimerShard = None;
 ///
 /// # Panics
 ///
-/// Panics outside one, where Tokio's functions panic too. To ask for the runtime costs a count that all workers share, so a task, which is in
-/// one, is not asked.
+/// Panics outside one, where Tokio's functions panic too. To ask for the runtime costs a count that all
+/// workers share, so a task, which is in one, is not asked.
 #[track_caller]
 #[inline]
 fn require_runtime() {

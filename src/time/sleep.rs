@@ -11,20 +11,22 @@ use crate::{engine::clock::Moment, timers::sleep};
 
 /// Waits until `duration` has elapsed, on the global wheel.
 ///
-/// The sleep is never early, and less than one tick of the wheel late plus its slack and the runtime's own delay. A zero duration completes at
-/// the first poll. A duration of more than 30 years is taken as 30 years. In every other respect it behaves as
-/// `tokio::time::sleep`.
+/// The sleep is never early, and less than one tick of the wheel late plus its slack and the runtime's own
+/// delay. A zero duration completes at the first poll. A duration of more than 30 years is taken as 30 years.
+/// In every other respect it behaves as `tokio::time::sleep`.
 ///
-/// A sleep is never refused, and goes on for the same instant on the runtime that polls it if the one on which it waits ends.
+/// A sleep is never refused, and goes on for the same instant on the runtime that polls it if the one on
+/// which it waits ends.
 ///
 /// # Cancellation
 ///
-/// Dropping the future cancels the sleep at once. As with a [`timeout()`](super::timeout()), the timer that a thread cancelled last
-/// may stay in the wheel for the next timer of its task.
+/// Dropping the future cancels the sleep at once. As with a [`timeout()`](super::timeout()), the timer that a
+/// thread cancelled last may stay in the wheel for the next timer of its task.
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that panics.
+/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that
+/// panics.
 ///
 /// # Examples
 ///
@@ -45,8 +47,8 @@ pub fn sleep(duration: Duration) -> Sleep {
 
 /// Waits until `deadline`, on the global wheel.
 ///
-/// It is as precise as [`sleep`]. If the deadline is in the past, the sleep completes at the first poll. In every other respect it behaves as
-/// `tokio::time::sleep_until`.
+/// It is as precise as [`sleep`]. If the deadline is in the past, the sleep completes at the first poll. In
+/// every other respect it behaves as `tokio::time::sleep_until`.
 ///
 /// # Cancellation
 ///
@@ -77,8 +79,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 /// The future returned by [`sleep`] and [`sleep_until`].
 ///
-/// It is used like Tokio's, with `sleep.as_mut().reset(deadline)` on a pinned sleep. Because it is `Unpin`, `(&mut sleep).await`
-/// and `Pin::new(&mut sleep).reset(deadline)` also work without pinning it first.
+/// It is used like Tokio's, with `sleep.as_mut().reset(deadline)` on a pinned sleep. Because it is `Unpin`,
+/// `(&mut sleep).await` and `Pin::new(&mut sleep).reset(deadline)` also work without pinning it first.
 ///
 /// # Examples
 ///
@@ -120,8 +122,8 @@ impl Sleep {
 
     /// Returns `true` if the deadline has passed.
     ///
-    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. If the runtime on which it
-    /// waited has ended, it elapses only in a poll.
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. If the
+    /// runtime on which it waited has ended, it elapses only in a poll.
     ///
     /// # Examples
     ///
@@ -142,9 +144,10 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store: the timer stays in its bucket, and is started anew when its old deadline comes. An earlier
-    /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline, or within this call if
-    /// that has passed. A sleep that had completed must be polled again to wait for the new deadline.
+    /// A later deadline costs one store: the timer stays in its bucket, and is started anew when its old
+    /// deadline comes. An earlier deadline moves the timer at once. The task that last polled the sleep is
+    /// woken at the new deadline, or within this call if that has passed. A sleep that had completed must be
+    /// polled again to wait for the new deadline.
     ///
     /// # Examples
     ///

@@ -9,22 +9,25 @@ use crate::timers::{sleep::Sleep, timeout::Timeout};
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
 ///
-/// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds whatever the duration.
-/// Unlike there, the duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and
-/// less than one tick late plus its slack and the runtime's own delay. A zero duration elapses at the first pending poll. A duration
-/// of more than 30 years is taken as 30 years.
+/// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds
+/// whatever the duration. Unlike there, the duration counts from the first pending poll. The timeout elapses
+/// at a tick of the wheel: never early, and less than one tick late plus its slack and the runtime's own
+/// delay. A zero duration elapses at the first pending poll. A duration of more than 30 years is taken as 30
+/// years.
 ///
-/// A timeout is never refused, and goes on for the same instant on the runtime that polls it if the one on which it waits ends.
+/// A timeout is never refused, and goes on for the same instant on the runtime that polls it if the one on
+/// which it waits ends.
 ///
 /// # Cancellation
 ///
-/// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread cancelled last may stay in the
-/// wheel for the next timer of its task, for 69 s at most. While it stays, it keeps a clone of the task's waker, and no metric counts it.
+/// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread
+/// cancelled last may stay in the wheel for the next timer of its task, for 69 s at most. While it stays, it
+/// keeps a clone of the task's waker, and no metric counts it.
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the first pending poll that
-/// panics.
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the first
+/// pending poll that panics.
 ///
 /// # Errors
 ///
@@ -54,8 +57,9 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 
 /// Requires `future` to complete before `deadline`, on the global wheel.
 ///
-/// As in `tokio::time::timeout_at`, the future is polled first, and succeeds if it is ready, even past the deadline. The timeout
-/// is never early, and less than one tick late plus its slack and the runtime's own delay.
+/// As in `tokio::time::timeout_at`, the future is polled first, and succeeds if it is ready, even past the
+/// deadline. The timeout is never early, and less than one tick late plus its slack and the runtime's own
+/// delay.
 ///
 /// # Cancellation
 ///
@@ -92,8 +96,8 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 ///
 /// # Panics
 ///
-/// Panics at the caller's place, as Tokio's functions do, if it is not. A task is in a runtime, and is not asked, because
-/// that costs a count that all workers share.
+/// Panics at the caller's place, as Tokio's functions do, if it is not. A task is in a runtime, and is not
+/// asked, because that costs a count that all workers share.
 #[track_caller]
 #[inline]
 fn require_timers() {

@@ -1,7 +1,7 @@
 //! Reports timers to tokio-console: their existence, call site, duration and polls.
 //!
-//! The names and the order of spans, fields and events are those that Tokio's own timers use and that console-subscriber reads. Without the
-//! feature `console`, this module does nothing.
+//! The names and the order of spans, fields and events are those that Tokio's own timers use and that
+//! console-subscriber reads. Without the feature `console`, this module does nothing.
 
 #[cfg(feature = "console")]
 pub(crate) use tracked::Resource;
@@ -26,7 +26,8 @@ mod tracked {
     }
 
     impl Resource {
-        /// Creates the spans of a timer of type `concrete_type`, created by the function `source`, that lasts for `duration` from now.
+        /// Creates the spans of a timer of type `concrete_type`, created by the function `source`, that lasts
+        /// for `duration` from now.
         #[track_caller]
         pub(crate) fn new(
             concrete_type: &'static str,
@@ -86,10 +87,12 @@ mod tracked {
         }
     }
 
-    /// Creates the spans of an operation, the beginning or a restart, and reports how long the timer lasts from now.
+    /// Creates the spans of an operation, the beginning or a restart, and reports how long the timer lasts
+    /// from now.
     fn begin(resource: &Span, source: &'static str, duration: Duration) -> (Span, Span) {
         let duration = duration.as_millis() as u64;
-        // The console attributes an operation to the resource whose span is entered, not to the span's parent.
+        // The console attributes an operation to the resource whose span is entered, not to the span's
+        // parent.
         resource.in_scope(|| {
             let operation = trace_span!("runtime.resource.async_op", source);
             let poll = operation.in_scope(|| trace_span!("runtime.resource.async_op.poll"));

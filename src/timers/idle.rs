@@ -1,7 +1,8 @@
 //! `IdleTimer`: completes once it has not been touched for a given duration.
 //!
-//! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is started anew there and then, so
-//! on the real clock traffic does not wake the task. The entry owns a reference to the timer's state until the timer is dropped.
+//! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is
+//! started anew there and then, so on the real clock traffic does not wake the task. The entry owns a
+//! reference to the timer's state until the timer is dropped.
 
 use std::{
     fmt,
@@ -23,11 +24,13 @@ use crate::{
 };
 
 impl Wheel {
-    /// Waits until `duration` has passed without a [`touch`](IdleHandle::touch), as Netty's `IdleStateHandler` does.
+    /// Waits until `duration` has passed without a [`touch`](IdleHandle::touch), as Netty's
+    /// `IdleStateHandler` does.
     ///
-    /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and less
-    /// than one tick late plus its slack and the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is started anew
-    /// only when its old deadline comes, however many touches there were. Like a [`sleep`](Wheel::sleep), it is never refused.
+    /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is
+    /// never early, and less than one tick late plus its slack and the runtime's own delay. A touch costs a
+    /// clock reading and an atomic maximum: the timer is started anew only when its old deadline comes,
+    /// however many touches there were. Like a [`sleep`](Wheel::sleep), it is never refused.
     ///
     /// # Cancellation
     ///
@@ -63,8 +66,8 @@ impl Wheel {
 
 /// The future returned by [`Wheel::idle_timer`].
 ///
-/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until it is touched. It
-/// then waits until `duration` has passed since the last touch.
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
+/// it is touched. It then waits until `duration` has passed since the last touch.
 ///
 /// # Examples
 ///
@@ -119,8 +122,8 @@ impl Activity {
 impl IdleHandle {
     /// Creates another timer for the same touches, which waits until `duration` has passed without one.
     ///
-    /// A touch of any handle counts for both timers. The duration counts from the last touch, or from the creation of the first
-    /// timer if there has been none, so it may have passed already.
+    /// A touch of any handle counts for both timers. The duration counts from the last touch, or from the
+    /// creation of the first timer if there has been none, so it may have passed already.
     ///
     /// # Cancellation
     ///

@@ -23,9 +23,10 @@ const PUNCTUAL: Nanos = Nanos(5_000_000);
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
     ///
-    /// The first tick completes at once, as a zero duration of [`sleep`](Wheel::sleep) does. A tick is never early, and less than one tick of the
-    /// wheel late plus its slack and the runtime's own delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the
-    /// interval that are due complete at once. Like a [`sleep`](Wheel::sleep), an interval is never refused.
+    /// The first tick completes at once, as a zero duration of [`sleep`](Wheel::sleep) does. A tick is never
+    /// early, and less than one tick of the wheel late plus its slack and the runtime's own delay. With a
+    /// period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due
+    /// complete at once. Like a [`sleep`](Wheel::sleep), an interval is never refused.
     ///
     /// # Cancellation
     ///
@@ -33,7 +34,8 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as [`sleep`](Wheel::sleep) does.
+    /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as
+    /// [`sleep`](Wheel::sleep) does.
     ///
     /// # Examples
     ///
@@ -54,9 +56,11 @@ impl Wheel {
         Interval::new(self.sleep(Duration::ZERO), period)
     }
 
-    /// Creates an interval that first ticks at `start` and then every `period`, as `tokio::time::interval_at` does.
+    /// Creates an interval that first ticks at `start` and then every `period`, as `tokio::time::interval_at`
+    /// does.
     ///
-    /// Ticks are as precise as those of [`interval`](Wheel::interval). If `start` is in the past, the first tick completes at the first poll.
+    /// Ticks are as precise as those of [`interval`](Wheel::interval). If `start` is in the past, the first
+    /// tick completes at the first poll.
     ///
     /// # Cancellation
     ///
@@ -88,9 +92,9 @@ impl Wheel {
 
 /// The interval returned by [`Wheel::interval`] and [`Wheel::interval_at`], which ticks at a steady rate.
 ///
-/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was due; its slack is allowed in
-/// addition. The [`MissedTickBehavior`] decides when the following ticks
-/// come. Here the period is 100 ms, and the second tick is taken only at 350 ms:
+/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was
+/// due; its slack is allowed in addition. The [`MissedTickBehavior`] decides when the following ticks come.
+/// Here the period is 100 ms, and the second tick is taken only at 350 ms:
 ///
 /// ```text
 /// Burst    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
@@ -123,7 +127,8 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed_tick_behavior: MissedTickBehavior,
-    /// The instant from which the period to the next tick counts: that of the last tick or [`reset`](Interval::reset), if any.
+    /// The instant from which the period to the next tick counts: that of the last tick or
+    /// [`reset`](Interval::reset), if any.
     counts_from: Option<Moment>,
 }
 
@@ -196,8 +201,8 @@ impl Interval {
         let (tick, now) = (timer.deadline(), timer.now());
         let late = now.since(tick);
         let wheel_tick = Nanos::of(timer.shared().settings.tick_duration);
-        // By how much it was rounded up to a longer tick or for its slack is not missed. That holds for the ticks after it, too, until they are on
-        // time. Tokio rounds up to a millisecond, and counts that.
+        // By how much it was rounded up to a longer tick or for its slack is not missed. That holds for the
+        // ticks after it, too, until they are on time. Tokio rounds up to a millisecond, and counts that.
         let rounding = if wheel_tick > Nanos::MILLISECOND {
             timer.rounding()
         } else {
@@ -308,11 +313,13 @@ impl Interval {
 
     /// Changes the period.
     ///
-    /// The next tick comes one new period after the last one or, if there was a [`reset`](Interval::reset) since, after that.
+    /// The next tick comes one new period after the last one or, if there was a [`reset`](Interval::reset)
+    /// since, after that.
     ///
-    /// If there was no tick yet, or the next one was given an instant by [`reset_at`](Interval::reset_at), [`reset_after`](Interval::reset_after) or
-    /// [`reset_immediately`](Interval::reset_immediately), that one comes as it would have, and the new period counts from it. A task that awaits a tick is
-    /// woken at the new instant.
+    /// If there was no tick yet, or the next one was given an instant by [`reset_at`](Interval::reset_at),
+    /// [`reset_after`](Interval::reset_after) or [`reset_immediately`](Interval::reset_immediately), that one
+    /// comes as it would have, and the new period counts from it. A task that awaits a tick is woken at the
+    /// new instant.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! The futures that wait on a wheel, each with its constructor on [`Wheel`](crate::Wheel), and what they share.
+//! The futures that wait on a wheel, each with its constructor on [`Wheel`](crate::Wheel), and what they
+//! share.
 
 pub(crate) mod console;
 pub mod delay_queue;

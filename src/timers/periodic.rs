@@ -27,11 +27,11 @@ use crate::{
 };
 
 impl Wheel {
-    /// Creates a [`PeriodicBuilder`] for a series of runs, one every `period`, like the JDK's `scheduleAtFixedRate` and
-    /// `scheduleWithFixedDelay`.
+    /// Creates a [`PeriodicBuilder`] for a series of runs, one every `period`, like the JDK's
+    /// `scheduleAtFixedRate` and `scheduleWithFixedDelay`.
     ///
-    /// A run is never early, and less than one tick late plus its slack and the runtime's own delay. A series costs one Tokio task and, while
-    /// it waits, one timer in the wheel. It ends with its runtime.
+    /// A run is never early, and less than one tick late plus its slack and the runtime's own delay. A series
+    /// costs one Tokio task and, while it waits, one timer in the wheel. It ends with its runtime.
     ///
     /// # Panics
     ///
@@ -131,8 +131,8 @@ impl PeriodicBuilder {
     ///
     /// Runs are missed while a run takes too long or the process stalls.
     ///
-    /// The default is [`Skip`](MissedTickBehavior::Skip): one late run makes up for all missed runs. A series with a fixed delay
-    /// misses none.
+    /// The default is [`Skip`](MissedTickBehavior::Skip): one late run makes up for all missed runs. A series
+    /// with a fixed delay misses none.
     ///
     /// # Examples
     ///
@@ -150,23 +150,24 @@ impl PeriodicBuilder {
 
     /// Spawns a series that starts a run every `period`, measured from start to start.
     ///
-    /// A run is never early, and less than one tick late plus its slack and the runtime's own delay. Runs never overlap: after a run that
-    /// takes longer than a period, the next one starts late.
+    /// A run is never early, and less than one tick late plus its slack and the runtime's own delay. Runs
+    /// never overlap: after a run that takes longer than a period, the next one starts late.
     ///
     /// # Cancellation
     ///
-    /// Dropping the handle detaches the series and does not stop it. [`Periodic::stop`] stops the series. With
-    /// [`abort_on_drop`](Periodic::abort_on_drop), dropping the handle ends it.
+    /// Dropping the handle detaches the series and does not stop it. [`Periodic::stop`] stops the series.
+    /// With [`abort_on_drop`](Periodic::abort_on_drop), dropping the handle ends it.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle). If the caller's runtime has no
-    /// timers, it is not the call that panics but the series, and its handle reports that.
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle). If
+    /// the caller's runtime has no timers, it is not the call that panics but the series, and its handle
+    /// reports that.
     ///
     /// # Errors
     ///
-    /// The handle resolves to a [`ScheduleError`](crate::ScheduleError) when the wheel refuses the series or is shut down, or
-    /// when a run panics.
+    /// The handle resolves to a [`ScheduleError`](crate::ScheduleError) when the wheel refuses the series or
+    /// is shut down, or when a run panics.
     ///
     /// # Examples
     ///
@@ -196,7 +197,8 @@ impl PeriodicBuilder {
     ///
     /// # Cancellation
     ///
-    /// Dropping the handle detaches the series, as for [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
+    /// Dropping the handle detaches the series, as for
+    /// [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
     ///
     /// # Panics
     ///
@@ -266,8 +268,8 @@ impl PeriodicBuilder {
 
 /// The state that a series of runs shares with its handle.
 ///
-/// The task of the series alternates between waiting and running. If it is stopped while it waits, it ends at once; if it is stopped during
-/// a run, it ends after that run.
+/// The task of the series alternates between waiting and running. If it is stopped while it waits, it ends at
+/// once; if it is stopped during a run, it ends after that run.
 #[derive(Default)]
 struct Series {
     state: Mutex<State>,
@@ -309,9 +311,9 @@ impl Series {
 
 /// The handle to a series of runs, and a future that completes when the series ends.
 ///
-/// Dropping the handle detaches the series and does not stop it. The series then runs until the wheel is shut down, a run panics
-/// or the runtime ends. Dropping every handle of the wheel does not end it either. To end the series by dropping its handle, use
-/// [`abort_on_drop`](Periodic::abort_on_drop).
+/// Dropping the handle detaches the series and does not stop it. The series then runs until the wheel is shut
+/// down, a run panics or the runtime ends. Dropping every handle of the wheel does not end it either. To end
+/// the series by dropping its handle, use [`abort_on_drop`](Periodic::abort_on_drop).
 ///
 /// # Panics
 ///

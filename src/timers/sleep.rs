@@ -25,26 +25,30 @@ use crate::{
 impl Wheel {
     /// Waits until `duration` has elapsed, as `tokio::time::sleep` does.
     ///
-    /// The sleep completes at the first tick that begins at or after its deadline, so it is never early, and less than one tick
-    /// late plus the runtime's own delay. Ticks begin on the same millisecond boundaries as Tokio's, so with the default tick of 1
-    /// ms it is as precise as Tokio's sleep. A sleep of more than two seconds may in addition be late by a thousandth of its duration, up to 100 ms,
-    /// unless [`Builder::slack`](crate::Builder::slack) says otherwise. A duration of more than 30 years is taken as 30 years.
+    /// The sleep completes at the first tick that begins at or after its deadline, so it is never early, and
+    /// less than one tick late plus the runtime's own delay. Ticks begin on the same millisecond boundaries
+    /// as Tokio's, so with the default tick of 1 ms it is as precise as Tokio's sleep. A sleep of more than
+    /// two seconds may in addition be late by a thousandth of its duration, up to 100 ms, unless
+    /// [`Builder::slack`](crate::Builder::slack) says otherwise. A duration of more than 30 years is taken as
+    /// 30 years.
     ///
-    /// A zero duration completes at the first poll. On a clock that a test has paused between two milliseconds it completes at the end of that
-    /// millisecond, as Tokio's does, unless the wheel has a longer tick.
+    /// A zero duration completes at the first poll. On a clock that a test has paused between two
+    /// milliseconds it completes at the end of that millisecond, as Tokio's does, unless the wheel has a
+    /// longer tick.
     ///
-    /// A sleep is never refused: neither [`max_pending`](crate::Builder::max_pending) nor a [`shutdown`](Wheel::shutdown) concerns it. It waits on the
-    /// runtime that first polls it, and if that ends, goes on for the same instant on the next one that polls it.
+    /// A sleep is never refused: neither [`max_pending`](crate::Builder::max_pending) nor a
+    /// [`shutdown`](Wheel::shutdown) concerns it. It waits on the runtime that first polls it, and if that
+    /// ends, goes on for the same instant on the next one that polls it.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the entry that a thread cancelled last
-    /// may stay in the wheel, uncounted, for the next timer of its task.
+    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the entry that a
+    /// thread cancelled last may stay in the wheel, uncounted, for the next timer of its task.
     ///
     /// # Panics
     ///
-    /// The first poll panics outside a Tokio runtime and in one without timers, with Tokio's message, unless the wheel was given a
-    /// [`handle`](crate::Builder::handle). Creating the future needs no runtime.
+    /// The first poll panics outside a Tokio runtime and in one without timers, with Tokio's message, unless
+    /// the wheel was given a [`handle`](crate::Builder::handle). Creating the future needs no runtime.
     ///
     /// # Examples
     ///
@@ -65,9 +69,9 @@ impl Wheel {
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
-    /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and less than one tick late
-    /// plus its slack and the runtime's own delay. If `deadline` is in the past, it completes at the first poll. Like [`sleep`](Wheel::sleep), it is
-    /// never refused.
+    /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and
+    /// less than one tick late plus its slack and the runtime's own delay. If `deadline` is in the past, it
+    /// completes at the first poll. Like [`sleep`](Wheel::sleep), it is never refused.
     ///
     /// # Cancellation
     ///
@@ -97,8 +101,8 @@ impl Wheel {
 
     /// Waits until `duration` has elapsed, or fails if the wheel refuses to wait.
     ///
-    /// This is [`sleep`](Wheel::sleep) for code that sheds load at [`max_pending`](crate::Builder::max_pending) or ends with the
-    /// wheel. It is as precise.
+    /// This is [`sleep`](Wheel::sleep) for code that sheds load at
+    /// [`max_pending`](crate::Builder::max_pending) or ends with the wheel. It is as precise.
     ///
     /// # Cancellation
     ///
@@ -110,8 +114,9 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A sleep of zero duration takes no
-    /// place in the wheel, so a full wheel does not refuse it, but a wheel that has been shut down does.
+    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A sleep of zero
+    /// duration takes no place in the wheel, so a full wheel does not refuse it, but a wheel that has been
+    /// shut down does.
     ///
     /// # Examples
     ///
@@ -134,7 +139,8 @@ impl Wheel {
 
     /// Waits until `deadline`, or fails if the wheel refuses to wait.
     ///
-    /// This is [`sleep_until`](Wheel::sleep_until) as [`try_sleep`](Wheel::try_sleep) is [`sleep`](Wheel::sleep).
+    /// This is [`sleep_until`](Wheel::sleep_until) as [`try_sleep`](Wheel::try_sleep) is
+    /// [`sleep`](Wheel::sleep).
     ///
     /// # Cancellation
     ///
@@ -168,8 +174,8 @@ impl Wheel {
 
 /// The future returned by [`Wheel::sleep`] and [`Wheel::sleep_until`].
 ///
-/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until the sleep is
-/// [`reset`](Sleep::reset).
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
+/// the sleep is [`reset`](Sleep::reset).
 ///
 /// # Examples
 ///
@@ -201,7 +207,8 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at the first poll.
+    /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at
+    /// the first poll.
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn after(shard: TimerShard, now: Moment, duration: Duration) -> Sleep {
         Sleep {
@@ -220,8 +227,8 @@ impl Sleep {
         }
     }
 
-    /// Creates the timer of a timeout, whose duration counts from the first poll. `source` is the public function, for the console, and
-    /// wraps the future itself, because a large one is costly to move.
+    /// Creates the timer of a timeout, whose duration counts from the first poll. `source` is the public
+    /// function, for the console, and wraps the future itself, because a large one is costly to move.
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn of_timeout(shard: TimerShard, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
@@ -256,8 +263,8 @@ impl Sleep {
 
     /// Returns `true` if the deadline has passed.
     ///
-    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. If the runtime on which it waited has ended, it
-    /// elapses only in a poll.
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. If the
+    /// runtime on which it waited has ended, it elapses only in a poll.
     ///
     /// # Examples
     ///
@@ -279,9 +286,10 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store: the timer stays in its bucket, and is started anew when its old deadline comes. An earlier
-    /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline, or within this call if
-    /// that has passed. A sleep that had completed must be polled again to wait for the new deadline; if that has passed, the next poll completes it.
+    /// A later deadline costs one store: the timer stays in its bucket, and is started anew when its old
+    /// deadline comes. An earlier deadline moves the timer at once. The task that last polled the sleep is
+    /// woken at the new deadline, or within this call if that has passed. A sleep that had completed must be
+    /// polled again to wait for the new deadline; if that has passed, the next poll completes it.
     ///
     /// # Examples
     ///
@@ -342,8 +350,10 @@ impl Sleep {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Polls the sleep after the future whose timer it is, which may have used up the budget that there was before.
-    // A call more takes 20 to 40 instructions in each poll of a sleep, and so does a way through `try_poll_after`.
+    /// Polls the sleep after the future whose timer it is, which may have used up the budget that there was
+    /// before.
+    // A call more takes 20 to 40 instructions in each poll of a sleep, and so does a way through
+    // `try_poll_after`.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
@@ -375,14 +385,16 @@ impl Sleep {
         resource.poll(poll).map(drop)
     }
 
-    /// Ends a poll of the future whose timer the sleep is, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
+    /// Ends a poll of the future whose timer the sleep is, which was ready. The timer leaves the wheel,
+    /// though the timeout may be dropped later.
     #[inline]
     pub(crate) fn complete(&mut self) {
         self.timer.cancel_unless_kept();
     }
 }
 
-/// Whether a task had some of its cooperative budget left before it polled the future whose timer it polls next. `false` for a timer of no other future.
+/// Whether a task had some of its cooperative budget left before it polled the future whose timer it polls
+/// next. `false` for a timer of no other future.
 #[derive(Clone, Copy)]
 pub(crate) struct HadBudget(pub(crate) bool);
 
@@ -391,11 +403,12 @@ fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) 
     poll_on_budget(had_budget, cx, |waker| timer.poll_further(waker))
 }
 
-/// Polls a timer on the task's cooperative budget, as Tokio does: a completion spends one unit, and a poll without budget left only wakes the task,
-/// which is then polled again with a new budget.
+/// Polls a timer on the task's cooperative budget, as Tokio does: a completion spends one unit, and a poll
+/// without budget left only wakes the task, which is then polled again with a new budget.
 ///
-/// A future that always uses up the budget must not keep its own timer from elapsing. So `had_budget` says whether there was some
-/// before that future was polled, and if there was, its timer is polled even without budget.
+/// A future that always uses up the budget must not keep its own timer from elapsing. So `had_budget` says
+/// whether there was some before that future was polled, and if there was, its timer is polled even without
+/// budget.
 // A call more takes 18 instructions in each timeout with a label.
 #[inline(always)]
 pub(crate) fn poll_on_budget<T>(
@@ -447,8 +460,8 @@ impl fmt::Debug for Sleep {
 
 /// The future returned by [`Wheel::try_sleep`] and [`Wheel::try_sleep_until`].
 ///
-/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until the sleep is
-/// [`reset`](TrySleep::reset). A poll after a refusal asks the wheel again.
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
+/// the sleep is [`reset`](TrySleep::reset). A poll after a refusal asks the wheel again.
 ///
 /// # Examples
 ///

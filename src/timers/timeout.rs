@@ -18,20 +18,24 @@ use crate::{
 impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
     ///
-    /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and costs neither a lock
-    /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
-    /// late plus the runtime's own delay and, as for a [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the first pending poll. A duration
-    /// of more than 30 years is taken as 30 years. Like a [`sleep`](Wheel::sleep), a timeout is never refused; [`try_timeout`](Wheel::try_timeout) may be.
+    /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and
+    /// costs neither a lock nor a clock reading. The duration counts from the first pending poll. The timeout
+    /// is never early, and less than one tick late plus the runtime's own delay and, as for a
+    /// [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the first pending poll. A duration of
+    /// more than 30 years is taken as 30 years. Like a [`sleep`](Wheel::sleep), a timeout is never refused;
+    /// [`try_timeout`](Wheel::try_timeout) may be.
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread cancelled last may stay in
-    /// the wheel for the next timer of its task, for 69 s at most. While it stays, it keeps a clone of the task's waker, and no metric counts it.
+    /// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a
+    /// thread cancelled last may stay in the wheel for the next timer of its task, for 69 s at most. While it
+    /// stays, it keeps a clone of the task's waker, and no metric counts it.
     ///
     /// # Panics
     ///
-    /// The first pending poll panics outside a Tokio runtime and in one without timers, with Tokio's message, unless the wheel was given a
-    /// [`handle`](crate::Builder::handle). Creating the timeout needs no runtime.
+    /// The first pending poll panics outside a Tokio runtime and in one without timers, with Tokio's message,
+    /// unless the wheel was given a [`handle`](crate::Builder::handle). Creating the timeout needs no
+    /// runtime.
     ///
     /// # Errors
     ///
@@ -64,8 +68,8 @@ impl Wheel {
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
     ///
-    /// The future is polled first, and succeeds if it is ready, even past the deadline. The timeout is never early, and less than
-    /// one tick late plus its slack and the runtime's own delay.
+    /// The future is polled first, and succeeds if it is ready, even past the deadline. The timeout is never
+    /// early, and less than one tick late plus its slack and the runtime's own delay.
     ///
     /// # Cancellation
     ///
@@ -101,8 +105,8 @@ impl Wheel {
 
     /// Requires `future` to complete before `duration` has elapsed, or fails if the wheel refuses to wait.
     ///
-    /// This is [`timeout`](Wheel::timeout) for code that sheds load at [`max_pending`](crate::Builder::max_pending) or ends with
-    /// the wheel. It is as precise.
+    /// This is [`timeout`](Wheel::timeout) for code that sheds load at
+    /// [`max_pending`](crate::Builder::max_pending) or ends with the wheel. It is as precise.
     ///
     /// # Cancellation
     ///
@@ -114,8 +118,8 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out. It resolves to another [`TimeoutError`] when the
-    /// future is pending and the wheel is full or has been shut down.
+    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out. It resolves to another
+    /// [`TimeoutError`] when the future is pending and the wheel is full or has been shut down.
     ///
     /// # Examples
     ///
@@ -139,7 +143,8 @@ impl Wheel {
 
     /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
     ///
-    /// This is [`timeout_at`](Wheel::timeout_at) as [`try_timeout`](Wheel::try_timeout) is [`timeout`](Wheel::timeout).
+    /// This is [`timeout_at`](Wheel::timeout_at) as [`try_timeout`](Wheel::try_timeout) is
+    /// [`timeout`](Wheel::timeout).
     ///
     /// # Cancellation
     ///
@@ -174,9 +179,10 @@ impl Wheel {
     }
 }
 
-/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. It has a timer, `Sleep` or `LabelledTimer`, and fails with
-/// the error that `$Error::after` makes of the timer's end. `$made` is the expression that makes a timeout in its examples. A timer that counts polls
-/// does so by `$begin_poll`, before its future is polled.
+/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. It has a timer, `Sleep`
+/// or `LabelledTimer`, and fails with the error that `$Error::after` makes of the timer's end. `$made` is the
+/// expression that makes a timeout in its examples. A timer that counts polls does so by `$begin_poll`,
+/// before its future is polled.
 macro_rules! wraps_a_future {
     ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal $(, $begin_poll:ident)?) => {
         pin_project_lite::pin_project! {

@@ -21,8 +21,8 @@ impl Waiter {
         self.waiting = true;
     }
 
-    /// Records that a task has been given an entry and no longer waits. If another task was waiting, it is woken to poll again,
-    /// because the timer that would have woken it may be gone.
+    /// Records that a task has been given an entry and no longer waits. If another task was waiting, it is
+    /// woken to poll again, because the timer that would have woken it may be gone.
     pub(crate) fn stop_waiting(&mut self, cx: &Context<'_>) {
         match &self.waker {
             Some(waker) if waker.will_wake(cx.waker()) => self.waiting = false,

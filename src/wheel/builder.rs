@@ -19,7 +19,8 @@ const TIMERS: RangeInclusive<usize> = 1..=u32::MAX as usize;
 impl Wheel {
     /// Creates a wheel with 1 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
     ///
-    /// The levels span 99 days. A timer that is further away is as precise, but is looked at once every 99 days until it is due.
+    /// The levels span 99 days. A timer that is further away is as precise, but is looked at once every 99
+    /// days until it is due.
     ///
     /// # Examples
     ///
@@ -82,8 +83,9 @@ pub struct Builder {
 impl Builder {
     /// Sets the duration of a tick, which is the precision of every timer.
     ///
-    /// The duration can be from 1 ms to 1 h, and the default is 1 ms. Timers of the same tick are woken together, so a longer
-    /// tick saves wake-ups where tens of thousands of timers per second expire, or on battery.
+    /// The duration can be from 1 ms to 1 h, and the default is 1 ms. Timers of the same tick are woken
+    /// together, so a longer tick saves wake-ups where tens of thousands of timers per second expire, or on
+    /// battery.
     ///
     /// # Examples
     ///
@@ -97,19 +99,22 @@ impl Builder {
         self
     }
 
-    /// Lets timers be late by up to `slack`, so that they fire in company, which costs a fraction of firing alone.
+    /// Lets timers be late by up to `slack`, so that they fire in company, which costs a fraction of firing
+    /// alone.
     ///
-    /// A timer that is due in `d` may be late by a hundredth of `d`, and by `slack` at most, beyond its tick. It is never early.
-    /// With a slack of 300 ms, a keepalive of 30 s fires at the next multiple of 256 ms after its deadline, along with all others
-    /// due in that time, and a timeout of 1 s up to 8 ms late. The deadline is rounded up to a multiple of a power of two ticks,
-    /// so a slack of less than two ticks changes nothing, and neither does any for a timer of less than 200 ticks.
+    /// A timer that is due in `d` may be late by a hundredth of `d`, and by `slack` at most, beyond its tick.
+    /// It is never early. With a slack of 300 ms, a keepalive of 30 s fires at the next multiple of 256 ms
+    /// after its deadline, along with all others due in that time, and a timeout of 1 s up to 8 ms late. The
+    /// deadline is rounded up to a multiple of a power of two ticks, so a slack of less than two ticks
+    /// changes nothing, and neither does any for a timer of less than 200 ticks.
     ///
-    /// Every kind of timer on the wheel has slack. Intervals do not drift by it. Timers that share an instant also do their work at the same
-    /// instant, and jitter narrower than the slack is undone.
+    /// Every kind of timer on the wheel has slack. Intervals do not drift by it. Timers that share an instant
+    /// also do their work at the same instant, and jitter narrower than the slack is undone.
     ///
-    /// The slack can be up to 1 h, and [`Duration::ZERO`] stands for none. By default a timer may be late by a thousandth of `d`, and by 100 ms at
-    /// most, as `epoll` itself allows: a timer of less than 2 s is exact to its tick, and one of 30 s is up to 16 ms late. A clock that a test
-    /// controls has no slack unless it is asked for here.
+    /// The slack can be up to 1 h, and [`Duration::ZERO`] stands for none. By default a timer may be late by
+    /// a thousandth of `d`, and by 100 ms at most, as `epoll` itself allows: a timer of less than 2 s is
+    /// exact to its tick, and one of 30 s is up to 16 ms late. A clock that a test controls has no slack
+    /// unless it is asked for here.
     ///
     /// # Examples
     ///
@@ -128,8 +133,8 @@ impl Builder {
 
     /// Sets the number of buckets in one level, rounded up to a power of two.
     ///
-    /// The number can be from 1 (taken as 2) to 2^20, and the default is 512. With more than one level, each has at least 4
-    /// buckets.
+    /// The number can be from 1 (taken as 2) to 2^20, and the default is 512. With more than one level, each
+    /// has at least 4 buckets.
     ///
     /// # Examples
     ///
@@ -147,8 +152,8 @@ impl Builder {
     ///
     /// A wheel with 1 level is like Netty's, and one with more is like Kafka's hierarchy.
     ///
-    /// The number can be from 1 to 8, and the default is 4. No deadline is too far away, even with 1 level: a timer beyond the
-    /// last level is looked at once per round of that level.
+    /// The number can be from 1 to 8, and the default is 4. No deadline is too far away, even with 1 level: a
+    /// timer beyond the last level is looked at once per round of that level.
     ///
     /// # Examples
     ///
@@ -179,9 +184,11 @@ impl Builder {
         self
     }
 
-    /// Reserves memory for `capacity` timers in each runtime, divided evenly among its shards, each of which reserves its part with its first timer.
+    /// Reserves memory for `capacity` timers in each runtime, divided evenly among its shards, each of which
+    /// reserves its part with its first timer.
     ///
-    /// The capacity can be from 1 to `u32::MAX`. By default no memory is reserved, and the arenas grow as they are used.
+    /// The capacity can be from 1 to `u32::MAX`. By default no memory is reserved, and the arenas grow as
+    /// they are used.
     ///
     /// # Examples
     ///
@@ -202,13 +209,14 @@ impl Builder {
 
     /// Limits the number of pending timers that may be refused, in all runtimes together.
     ///
-    /// What the limit counts and refuses with `AtCapacity` are `try_sleep`, `try_timeout`, [`schedule`](Wheel::schedule) and
-    /// [`periodic`](Wheel::periodic). All others, such as [`sleep`](Wheel::sleep) and [`timeout`](Wheel::timeout), are neither counted nor refused. A
-    /// timer that has expired has left the wheel, polled or not. A timer that has been admitted once is not refused when it is reset, so timers may
-    /// exceed the limit that way.
+    /// What the limit counts and refuses with `AtCapacity` are `try_sleep`, `try_timeout`,
+    /// [`schedule`](Wheel::schedule) and [`periodic`](Wheel::periodic). All others, such as
+    /// [`sleep`](Wheel::sleep) and [`timeout`](Wheel::timeout), are neither counted nor refused. A timer that
+    /// has expired has left the wheel, polled or not. A timer that has been admitted once is not refused when
+    /// it is reset, so timers may exceed the limit that way.
     ///
-    /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by all workers, so a limit makes these
-    /// timers slower when several workers use them.
+    /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by
+    /// all workers, so a limit makes these timers slower when several workers use them.
     ///
     /// # Examples
     ///
@@ -222,11 +230,14 @@ impl Builder {
         self
     }
 
-    /// Makes all timers of the wheel wait on the runtime of `handle`, so that they can be awaited from any executor.
+    /// Makes all timers of the wheel wait on the runtime of `handle`, so that they can be awaited from any
+    /// executor.
     ///
-    /// By default, a timer waits on the runtime that first polls it. Once the runtime of `handle` has ended, that holds for this wheel too.
+    /// By default, a timer waits on the runtime that first polls it. Once the runtime of `handle` has ended,
+    /// that holds for this wheel too.
     ///
-    /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s, fires no timers.
+    /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s,
+    /// fires no timers.
     ///
     /// # Examples
     ///
@@ -244,7 +255,8 @@ impl Builder {
         self
     }
 
-    /// Sets the name of the wheel, which appears in its `Debug` output, its `tracing` events and the metrics of exporters.
+    /// Sets the name of the wheel, which appears in its `Debug` output, its `tracing` events and the metrics
+    /// of exporters.
     ///
     /// # Examples
     ///
@@ -264,7 +276,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns a [`BuildError`] that names the first setting that is not allowed, the value given and the values allowed.
+    /// Returns a [`BuildError`] that names the first setting that is not allowed, the value given and the
+    /// values allowed.
     ///
     /// # Examples
     ///

@@ -15,8 +15,9 @@ static GLOBAL: OnceLock<Wheel> = OnceLock::new();
 impl Wheel {
     /// Returns the global wheel, on which the timers of [`tickwheel::time`](crate::time) wait.
     ///
-    /// There is one for the process, with a part of its own in each runtime, so that no runtime waits for another, and tests with paused clocks do
-    /// not disturb each other. It has the settings of [`Wheel::new`] unless [`Builder::build_global`] was called before its first use. It lives as long as the process.
+    /// There is one for the process, with a part of its own in each runtime, so that no runtime waits for
+    /// another, and tests with paused clocks do not disturb each other. It has the settings of [`Wheel::new`]
+    /// unless [`Builder::build_global`] was called before its first use. It lives as long as the process.
     ///
     /// # Examples
     ///
@@ -38,12 +39,14 @@ impl Wheel {
 impl Builder {
     /// Builds the [global wheel](Wheel::global) with these settings.
     ///
-    /// Call this once, at the start of the program, before the first timer of [`tickwheel::time`](crate::time).
+    /// Call this once, at the start of the program, before the first timer of
+    /// [`tickwheel::time`](crate::time).
     ///
     /// # Errors
     ///
-    /// Returns a [`GlobalError`] if the global wheel has been used or built already, if a [`handle`](Builder::handle) was given, or if a setting is
-    /// not allowed. After one of the latter two, another call may succeed.
+    /// Returns a [`GlobalError`] if the global wheel has been used or built already, if a
+    /// [`handle`](Builder::handle) was given, or if a setting is not allowed. After one of the latter two,
+    /// another call may succeed.
     ///
     /// # Examples
     ///

@@ -29,11 +29,12 @@ use crate::{
 
 /// A handle to a hashed timing wheel for Tokio, on which timers are started.
 ///
-/// Cloning a handle is cheap, and every clone refers to the same wheel. One wheel serves a whole process: each runtime in which one of its timers
-/// is polled turns a part of its own, so that no runtime has to wait for another. A wheel starts no task and has no tick until then.
+/// Cloning a handle is cheap, and every clone refers to the same wheel. One wheel serves a whole process:
+/// each runtime in which one of its timers is polled turns a part of its own, so that no runtime has to wait
+/// for another. A wheel starts no task and has no tick until then.
 ///
-/// Timers are precise to one tick, which is [`Builder::tick_duration`](crate::Builder::tick_duration) long, and to their
-/// [slack](crate::Builder::slack).
+/// Timers are precise to one tick, which is [`Builder::tick_duration`](crate::Builder::tick_duration) long,
+/// and to their [slack](crate::Builder::slack).
 ///
 /// # Examples
 ///
@@ -132,8 +133,9 @@ impl Wheel {
 
     /// Returns the current instant on the clock by which this wheel's timers wait.
     ///
-    /// That is the clock of the caller's runtime or, if the wheel was given a [`handle`](crate::Builder::handle), of that runtime. It differs from the
-    /// machine's clock only where a test has paused Tokio's.
+    /// That is the clock of the caller's runtime or, if the wheel was given a
+    /// [`handle`](crate::Builder::handle), of that runtime. It differs from the machine's clock only where a
+    /// test has paused Tokio's.
     ///
     /// # Examples
     ///
@@ -177,7 +179,8 @@ impl Wheel {
         self.settings().tick_duration
     }
 
-    /// Returns the greatest slack of a timer, by which it may be late beyond its tick: 100 ms unless [`Builder::slack`](crate::Builder::slack) was called.
+    /// Returns the greatest slack of a timer, by which it may be late beyond its tick: 100 ms unless
+    /// [`Builder::slack`](crate::Builder::slack) was called.
     ///
     /// # Examples
     ///
@@ -217,8 +220,9 @@ impl Wheel {
 
     /// Returns the number of shards in each runtime, a power of two.
     ///
-    /// If [`Builder::shards`](crate::Builder::shards) was not called, each runtime has as many shards as workers, rounded up to a power of two, and this
-    /// returns the number for a runtime with a worker on each core of the machine.
+    /// If [`Builder::shards`](crate::Builder::shards) was not called, each runtime has as many shards as
+    /// workers, rounded up to a power of two, and this returns the number for a runtime with a worker on each
+    /// core of the machine.
     ///
     /// # Examples
     ///
@@ -244,9 +248,9 @@ impl Wheel {
 
     /// Returns the number of pending timers.
     ///
-    /// A timer that has expired is no longer pending, even if its future has not been polled since. Because the driver expires a
-    /// timer a moment after its deadline, a timer that is due may still be counted right after `tokio::time::advance` on a paused
-    /// clock, until the test yields or awaits the timer.
+    /// A timer that has expired is no longer pending, even if its future has not been polled since. Because
+    /// the driver expires a timer a moment after its deadline, a timer that is due may still be counted right
+    /// after `tokio::time::advance` on a paused clock, until the test yields or awaits the timer.
     ///
     /// # Examples
     ///
@@ -293,7 +297,8 @@ impl Wheel {
         &self.0.shared.settings
     }
 
-    /// Returns the shard of a new, unbound timer that the wheel may not refuse. That is one which this thread remembers, if there is one.
+    /// Returns the shard of a new, unbound timer that the wheel may not refuse. That is one which this thread
+    /// remembers, if there is one.
     #[inline]
     pub(crate) fn unbound_shard(&self) -> TimerShard {
         take_shard_like(&self.0.unbound)
@@ -304,12 +309,14 @@ impl Wheel {
         take_shard_like(&self.0.unbound_refusable)
     }
 
-    /// Returns the shard of an unbound timer that the wheel may not refuse and that any thread may be the first to poll.
+    /// Returns the shard of an unbound timer that the wheel may not refuse and that any thread may be the
+    /// first to poll.
     pub(crate) fn unbound_shard_anywhere(&self) -> TimerShard {
         self.0.unbound.clone()
     }
 
-    /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the caller's.
+    /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the
+    /// caller's.
     ///
     /// # Panics
     ///
@@ -329,15 +336,16 @@ impl Wheel {
     }
 }
 
-/// Takes out the shard in which a new timer of the kind of `unbound` will probably wait: that of the last such timer that ended on this thread. If there is
-/// none, returns another one of that kind.
+/// Takes out the shard in which a new timer of the kind of `unbound` will probably wait: that of the last
+/// such timer that ended on this thread. If there is none, returns another one of that kind.
 #[inline]
 fn take_shard_like(unbound: &TimerShard) -> TimerShard {
     let last = thread::with(|thread| thread.take_shard(kind_of(unbound))).flatten();
     last.or_else(|| own_shard_like(unbound))
 }
 
-/// Returns this thread's own shard or, if it has none, `unbound`, whose count of references all workers share.
+/// Returns this thread's own shard or, if it has none, `unbound`, whose count of references all workers
+/// share.
 #[cold]
 fn own_shard_like(unbound: &TimerShard) -> TimerShard {
     let own = thread::with(|thread| thread.own_shard(kind_of(unbound))).flatten();

@@ -18,11 +18,13 @@ use crate::engine::sync::{Mutex, lock};
 ///
 /// Awaiting it runs the task, and dropping it drops the task.
 ///
-/// The task's result is dropped, because its handle has already resolved to `Shutdown`. A panic of the task propagates to the
-/// code that awaits it. Timers that the task starts on the wheel that was shut down work as before, except for those that report a refusal,
-/// such as `try_timeout` and `schedule`, which need another wheel.
+/// The task's result is dropped, because its handle has already resolved to `Shutdown`. A panic of the task
+/// propagates to the code that awaits it. Timers that the task starts on the wheel that was shut down work as
+/// before, except for those that report a refusal, such as `try_timeout` and `schedule`, which need another
+/// wheel.
 ///
-/// A `ScheduledTask` is not itself a future. Its [`into_future`](IntoFuture::into_future) returns one, which can be spawned.
+/// A `ScheduledTask` is not itself a future. Its [`into_future`](IntoFuture::into_future) returns one, which
+/// can be spawned.
 ///
 /// # Examples
 ///
@@ -145,6 +147,7 @@ impl Roster {
 
 /// The operations of a shutdown on a task, independent of the type of the task's future.
 pub(crate) trait Unstarted: Send + Sync {
-    /// Takes the task out of the wheel, unless it has started or been cancelled. The caller wakes the `joiners`, who wait for its result.
+    /// Takes the task out of the wheel, unless it has started or been cancelled. The caller wakes the
+    /// `joiners`, who wait for its result.
     fn hand_back(&self, joiners: &mut Vec<Waker>) -> Option<ScheduledTask>;
 }

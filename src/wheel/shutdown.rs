@@ -9,14 +9,17 @@ use crate::{
 };
 
 impl Wheel {
-    /// Ends, once and for all, the timers that may be refused, in all runtimes, and hands back the tasks that have not started.
+    /// Ends, once and for all, the timers that may be refused, in all runtimes, and hands back the tasks that
+    /// have not started.
     ///
-    /// Pending futures of `try_sleep` and `try_timeout` and series of `periodic` resolve to `Shutdown` at once, and later ones at their first poll, zero
-    /// durations included. A timeout whose future is ready still succeeds, and a timer that has expired still elapses, though it is polled afterwards. Every
-    /// other sleep, timeout and interval waits on, and tasks that have started keep running. The returned tasks and timers count as cancelled. A second call returns nothing.
+    /// Pending futures of `try_sleep` and `try_timeout` and series of `periodic` resolve to `Shutdown` at
+    /// once, and later ones at their first poll, zero durations included. A timeout whose future is ready
+    /// still succeeds, and a timer that has expired still elapses, though it is polled afterwards. Every
+    /// other sleep, timeout and interval waits on, and tasks that have started keep running. The returned
+    /// tasks and timers count as cancelled. A second call returns nothing.
     ///
-    /// A returned task runs only if the caller awaits or spawns it, so a bare `wheel.shutdown();` silently drops every task that
-    /// has not started.
+    /// A returned task runs only if the caller awaits or spawns it, so a bare `wheel.shutdown();` silently
+    /// drops every task that has not started.
     ///
     /// # Examples
     ///
@@ -51,7 +54,8 @@ impl Wheel {
         for engine in engines::of_wheel(self.shared()) {
             unprocessed.timers += engine.shut_down(&mut wakers);
         }
-        // No lock is held from here on, because a waker may shut the wheel down, and to drop a task that finished meanwhile drops its result too.
+        // No lock is held from here on, because a waker may shut the wheel down, and to drop a task that
+        // finished meanwhile drops its result too.
         drop(closing);
         wake_all(&mut wakers, self.shared());
         wake_all(&mut joiners, self.shared());
@@ -71,8 +75,8 @@ impl Wheel {
 /// ```
 #[derive(Debug, Default)]
 pub struct Unprocessed {
-    /// The number of pending timers that were ended: those of `try_sleep`, `try_timeout` and `periodic`. That of a task which another thread is
-    /// just scheduling may be among them.
+    /// The number of pending timers that were ended: those of `try_sleep`, `try_timeout` and `periodic`. That
+    /// of a task which another thread is just scheduling may be among them.
     pub timers: usize,
     /// The scheduled tasks that had not started.
     pub tasks: Vec<ScheduledTask>,

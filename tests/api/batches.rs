@@ -27,7 +27,8 @@ async fn a_tick_taken_in_many_batches_while_other_workers_poll() {
     assert_eq!(metrics.expired, metrics.registered);
 }
 
-/// How often another task finds a cascade under way. None if the machine was too busy to register all timers in time for it.
+/// How often another task finds a cascade under way. None if the machine was too busy to register all timers
+/// in time for it.
 async fn seen_in_the_middle_of_a_cascade(due_in: Duration) -> Option<usize> {
     const TIMERS: u64 = 100_000;
     let wheel = Wheel::builder()

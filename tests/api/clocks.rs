@@ -1,4 +1,5 @@
-//! Deadlines are instants: what outlives its runtime goes on for the same instant by the clock of the next one, whether that is ahead or behind.
+//! Deadlines are instants: what outlives its runtime goes on for the same instant by the clock of the next
+//! one, whether that is ahead or behind.
 
 use crate::support;
 
@@ -21,7 +22,8 @@ fn left_by_a_runtime(wheel: &Wheel, ahead: std::time::Duration, duration: std::t
     })
 }
 
-/// The clock stands at `deadline`, or less than two ticks later, because milliseconds begin elsewhere in each runtime.
+/// The clock stands at `deadline`, or less than two ticks later, because milliseconds begin elsewhere in each
+/// runtime.
 #[track_caller]
 fn assert_now(deadline: Instant) {
     let now = Instant::now();
@@ -224,7 +226,8 @@ async fn a_clock_resumed_after_a_jump_goes_on_from_there() {
     assert_at_rest(&wheel);
 }
 
-/// As in the middle of a test that pauses by hand. The wheel has a longer tick, so no timer of Tokio's has to be waited for.
+/// As in the middle of a test that pauses by hand. The wheel has a longer tick, so no timer of Tokio's has to
+/// be waited for.
 #[tokio::test]
 async fn zero_durations_on_a_wheel_with_a_long_tick_end_at_the_first_poll_of_a_paused_clock() {
     let wheel = Wheel::builder().tick_duration(SECOND).build().unwrap();

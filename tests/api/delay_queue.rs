@@ -1,4 +1,5 @@
-//! `DelayQueue`: order, wake-ups, keys, distant deadlines, refusals by the wheel, and a comparison with a simple model.
+//! `DelayQueue`: order, wake-ups, keys, distant deadlines, refusals by the wheel, and a comparison with a
+//! simple model.
 
 use crate::support;
 
@@ -341,7 +342,8 @@ fn a_queue_goes_on_where_its_wheel_is_full_or_shut_down() {
             assert!(Instant::now() >= start + ms(10));
             assert_eq!(wheel.metrics().rejected, 0);
 
-            // It waits on the wheel when that is shut down; on a machine that stood still meanwhile it does not, and tries again.
+            // It waits on the wheel when that is shut down; on a machine that stood still meanwhile it does
+            // not, and tries again.
             drop(filler);
             let (mut queue, start) = loop {
                 let mut queue = task::spawn(DelayQueue::on(&wheel));
@@ -794,8 +796,8 @@ fn years_of_a_paused_clock_pass_one_deadline_at_a_time() {
     assert_eq!(passed, 300 * YEAR);
 }
 
-/// Each job that is taken late schedules a follow-up before the last of those that wait. With a list that is sorted at each take, this
-/// takes hours.
+/// Each job that is taken late schedules a follow-up before the last of those that wait. With a list that is
+/// sorted at each take, this takes hours.
 #[tokio::test(start_paused = true)]
 async fn an_overdue_queue_may_be_filled_in_any_order() {
     const JOBS: u64 = 20_000;
@@ -849,7 +851,8 @@ macro_rules! log_of {
     }};
 }
 
-/// As tokio-util's own tests expect it: the test's future is polled before any task, so before the wheel's turn.
+/// As tokio-util's own tests expect it: the test's future is polled before any task, so before the wheel's
+/// turn.
 #[tokio::test(start_paused = true)]
 async fn a_test_that_has_slept_until_the_deadline_finds_the_queue_woken() {
     let mut queue = task::spawn(DelayQueue::new());
@@ -864,7 +867,8 @@ async fn a_test_that_has_slept_until_the_deadline_finds_the_queue_woken() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Beside tokio-util's queue, which shares each instant: on a clock that is stopped in mid-millisecond and moved by fractions.
+    /// Beside tokio-util's queue, which shares each instant: on a clock that is stopped in mid-millisecond
+    /// and moved by fractions.
     #[test]
     fn values_come_at_the_instants_of_tokio_utils(
         paused in 0..3_000_u64,

@@ -7,7 +7,8 @@ use std::{
 
 use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel, deadline::LimitError};
 
-/// Asserts that an error shows as `text`, and keeps the width, fill and alignment that one asks for, as Tokio's errors do.
+/// Asserts that an error shows as `text`, and keeps the width, fill and alignment that one asks for, as
+/// Tokio's errors do.
 #[track_caller]
 pub(crate) fn assert_shows(error: &(impl Display + Debug + ?Sized), text: &str) {
     assert_eq!(error.to_string(), text);

@@ -1,4 +1,5 @@
-//! `Builder::handle`: a wheel whose timers wait on one runtime, whoever polls them, by the clock of that runtime.
+//! `Builder::handle`: a wheel whose timers wait on one runtime, whoever polls them, by the clock of that
+//! runtime.
 
 use crate::support;
 

@@ -1,4 +1,5 @@
-//! hyper's timers on a wheel: the trait itself, then real servers and clients, over pipes in paused time and over loopback.
+//! hyper's timers on a wheel: the trait itself, then real servers and clients, over pipes in paused time and
+//! over loopback.
 
 use crate::support;
 

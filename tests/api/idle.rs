@@ -161,7 +161,8 @@ async fn on_the_real_clock_it_is_never_early() {
     let traffic = idle.handle();
     let touching = thread::spawn(move || {
         let mut last = std::time::Instant::now();
-        // Past the timer's duration, so that it has to re-arm: by the real clock, which is what this is about.
+        // Past the timer's duration, so that it has to re-arm: by the real clock, which is what this is
+        // about.
         for _ in 0..20 {
             thread::sleep(ms(1));
             last = std::time::Instant::now();
@@ -176,8 +177,9 @@ async fn on_the_real_clock_it_is_never_early() {
     assert!(completed < last || completed - last >= ms(15));
 }
 
-/// The task is polled once before it waits, and once when the timer completes. If the machine stalls for the whole duration between two touches,
-/// the timer wakes the task, and a touch may come before the task is polled.
+/// The task is polled once before it waits, and once when the timer completes. If the machine stalls for the
+/// whole duration between two touches, the timer wakes the task, and a touch may come before the task is
+/// polled.
 #[test]
 fn on_the_real_clock_traffic_wakes_no_task() {
     let threads = Builder::new_multi_thread()
@@ -308,7 +310,8 @@ async fn dropping_it_cancels_at_once_and_its_handles_touch_nothing() {
     assert_eq!(wheel.metrics().registered, 1);
 }
 
-/// Two threads may touch it at once, and then the earlier reading may come later. Here it is that of a clock paused before.
+/// Two threads may touch it at once, and then the earlier reading may come later. Here it is that of a clock
+/// paused before.
 #[test]
 fn a_touch_never_takes_back_a_later_one() {
     let paused = paused_runtime();

@@ -1,5 +1,5 @@
-//! `Interval`: its ticks, what counts as a missed one, its resets, and its use as a `Stream`. Tokio's own tests, which `.ci/tokio-tests`
-//! runs, have the three policies for missed ticks and the kinds of resets.
+//! `Interval`: its ticks, what counts as a missed one, its resets, and its use as a `Stream`. Tokio's own
+//! tests, which `.ci/tokio-tests` runs, have the three policies for missed ticks and the kinds of resets.
 
 use crate::support;
 
@@ -246,7 +246,8 @@ async fn a_waiting_interval_is_one_timer_and_a_dropped_one_none() {
     assert_at_rest(&wheel);
 }
 
-/// A timer waits in the shard of the thread that polls it first, and each shard expires up to a moment of its own.
+/// A timer waits in the shard of the thread that polls it first, and each shard expires up to a moment of its
+/// own.
 #[test]
 fn an_interval_that_moves_between_threads_goes_on_ticking() {
     let runtime = threaded_runtime(1);
@@ -410,7 +411,8 @@ async fn an_interval_does_not_drift_on_a_wheel_with_long_ticks() {
     }
 }
 
-/// A zero duration waits neither for a tick of the wheel nor, on such a wheel, for the end of Tokio's millisecond.
+/// A zero duration waits neither for a tick of the wheel nor, on such a wheel, for the end of Tokio's
+/// millisecond.
 #[tokio::test(start_paused = true)]
 async fn the_first_tick_completes_at_the_first_poll_within_a_millisecond_of_a_long_tick() {
     let wheel = Wheel::builder().tick_duration(ms(100)).build().unwrap();

@@ -1,4 +1,5 @@
-//! What the timeouts of a stream do under hyper, over pipes in paused time, and what is used instead of a read timeout.
+//! What the timeouts of a stream do under hyper, over pipes in paused time, and what is used instead of a
+//! read timeout.
 
 use std::{convert::Infallible, future::ready, io, sync::Arc, time::Duration};
 
@@ -28,7 +29,8 @@ use crate::support::{SECOND, assert_due};
 
 type Stream = TimeoutStream<DuplexStream>;
 
-/// A client that sends `body` to a server whose handler reads it, works for `work` and answers with a page of 64 KiB.
+/// A client that sends `body` to a server whose handler reads it, works for `work` and answers with a page of
+/// 64 KiB.
 async fn exchange<B>(
     body: B,
     work: Duration,

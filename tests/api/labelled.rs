@@ -1,4 +1,5 @@
-//! `labelled`: every timeout of a label is counted exactly once, by its outcome and by the share of its time that was left.
+//! `labelled`: every timeout of a label is counted exactly once, by its outcome and by the share of its time
+//! that was left.
 
 use crate::support;
 

@@ -1,6 +1,7 @@
 //! The promises of the public API, one file for each public noun, in one program so that they are built once.
 //!
-//! A test that needs a process of its own, because it counts allocations or sets a default, is a file beside this folder.
+//! A test that needs a process of its own, because it counts allocations or sets a default, is a file beside
+//! this folder.
 #![allow(
     clippy::async_yields_async,
     reason = "futures are made in one runtime and polled in another"

@@ -93,7 +93,8 @@ impl Kind {
     }
 }
 
-/// When the runs of a series start that is made, with these settings, for every 100 ms, and stopped after `within` milliseconds.
+/// When the runs of a series start that is made, with these settings, for every 100 ms, and stopped after
+/// `within` milliseconds.
 async fn starts_within(
     within: u64,
     kind: Kind,
@@ -241,7 +242,8 @@ async fn jitter_spreads_the_first_runs_of_one_builders_series_over_all_of_it_and
     for start in starts.iter().filter(|start| **start < 2_000) {
         tenths[(start - 1_000) as usize / 100] += 1;
     }
-    // A hundred each on average; out of 1,000 fair draws, one tenth below 40 or above 180 is one chance in a billion.
+    // A hundred each on average; out of 1,000 fair draws, one tenth below 40 or above 180 is one chance in a
+    // billion.
     assert!(tenths.iter().all(|tenth| (40..180).contains(tenth)), "{tenths:?}");
 }
 

@@ -1,5 +1,5 @@
-//! Under a test's clock a duration in whole milliseconds ends at the very instant at which Tokio's would, on every kind of timer. On the
-//! machine's clock none is early.
+//! Under a test's clock a duration in whole milliseconds ends at the very instant at which Tokio's would, on
+//! every kind of timer. On the machine's clock none is early.
 
 use std::{
     future::{Future, pending},

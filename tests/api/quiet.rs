@@ -1,4 +1,5 @@
-//! An engine begins with the first timer that waits, does nothing while nothing is due, and ends when nobody can need it.
+//! An engine begins with the first timer that waits, does nothing while nothing is due, and ends when nobody
+//! can need it.
 
 use crate::support;
 

@@ -1,4 +1,5 @@
-//! A runtime that ends, is not driven, or has no timers: what waited on it goes on elsewhere, and nothing hangs.
+//! A runtime that ends, is not driven, or has no timers: what waited on it goes on elsewhere, and nothing
+//! hangs.
 
 // Futures that outlive their runtime are what many of these tests are about.
 #![allow(clippy::async_yields_async)]
@@ -145,7 +146,8 @@ fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
     }
 }
 
-/// Tokio's alternative timer fires all its timers when the runtime shuts down, and only then are tasks dropped.
+/// Tokio's alternative timer fires all its timers when the runtime shuts down, and only then are tasks
+/// dropped.
 #[test]
 fn a_runtime_shuts_down_however_far_away_the_next_timer_is() {
     for make_runtime in [real_runtime, || threaded_runtime(1), || threaded_runtime(2)] {
@@ -205,7 +207,8 @@ fn a_runtime_dropped_in_the_middle_of_a_turn_loses_no_timer() {
     assert_at_rest(&wheel);
 }
 
-/// The driver wakes a timer of one shard and is kept from the other. Meanwhile its runtime shuts down, and another one begins a part of its own.
+/// The driver wakes a timer of one shard and is kept from the other. Meanwhile its runtime shuts down, and
+/// another one begins a part of its own.
 #[test]
 fn a_runtime_that_goes_while_its_driver_is_at_work_disturbs_no_other() {
     let wheel = Wheel::builder().shards(2).build().unwrap();

@@ -322,7 +322,8 @@ async fn a_task_reset_in_a_full_wheel_keeps_its_place() {
     assert_eq!(task.await, Ok("ran"));
 }
 
-/// Other threads reset tasks that are about to start: whoever is told `true` finds that the task starts no sooner.
+/// Other threads reset tasks that are about to start: whoever is told `true` finds that the task starts no
+/// sooner.
 #[test]
 fn a_reset_that_meets_the_start_says_which_of_the_two_came_first() {
     let runtime = threaded_runtime(2);
@@ -347,7 +348,8 @@ fn a_reset_that_meets_the_start_says_which_of_the_two_came_first() {
     assert!(outcomes[1] > 0, "no reset was in time");
 }
 
-/// The driver has taken a task out that was reset since, and is kept from waking it. Meanwhile its runtime goes.
+/// The driver has taken a task out that was reset since, and is kept from waking it. Meanwhile its runtime
+/// goes.
 #[test]
 fn a_reset_task_that_is_woken_after_its_runtime_has_gone_is_cancelled() {
     let outcome = within(60 * SECOND, || {
@@ -431,7 +433,8 @@ async fn a_handle_that_aborts_on_drop_gives_the_result_first() {
     assert_eq!(handed_back.len(), 1, "what was handed back is the caller's");
 }
 
-/// A runtime that ends drops the task inside `spawn` or `abort`: with that may go the last handle, or a look at the task.
+/// A runtime that ends drops the task inside `spawn` or `abort`: with that may go the last handle, or a look
+/// at the task.
 #[test]
 fn a_task_that_looks_at_itself_as_it_is_dropped_does_not_lock_itself_out() {
     type Slot = Arc<Mutex<Option<Scheduled<()>>>>;

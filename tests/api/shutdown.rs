@@ -1,4 +1,5 @@
-//! `shutdown`: what may be refused resolves at once, everything else waits on, and tasks that never started are handed back.
+//! `shutdown`: what may be refused resolves at once, everything else waits on, and tasks that never started
+//! are handed back.
 
 use crate::support;
 

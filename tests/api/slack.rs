@@ -12,8 +12,8 @@ fn wheel(slack: Duration) -> Wheel {
     Wheel::builder().slack(slack).shards(1).build().unwrap()
 }
 
-/// The number of turns in which the 400 timers that `start` starts expire, a millisecond apart from 1 s on. A stalled machine makes fewer turns and
-/// never more, so a bound on them holds on any.
+/// The number of turns in which the 400 timers that `start` starts expire, a millisecond apart from 1 s on. A
+/// stalled machine makes fewer turns and never more, so a bound on them holds on any.
 fn turns<F: Future<Output = ()>>(slack: Duration, start: impl AsyncFnOnce(&Wheel, Instant) -> Vec<F>) -> u64 {
     real_runtime().block_on(async {
         let wheel = wheel(slack);
@@ -32,8 +32,8 @@ fn turns<F: Future<Output = ()>>(slack: Duration, start: impl AsyncFnOnce(&Wheel
     })
 }
 
-/// As many as there are multiples of 8 ms, which is what a hundredth of a second allows, and some for other timers. Without slack
-/// there can be 400.
+/// As many as there are multiples of 8 ms, which is what a hundredth of a second allows, and some for other
+/// timers. Without slack there can be 400.
 const IN_COMPANY: u64 = 400 / 8 + 20;
 
 #[test]

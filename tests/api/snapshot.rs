@@ -64,7 +64,8 @@ async fn what_is_less_than_a_long_tick_away_is_within_a_tick() {
 #[tokio::test(start_paused = true)]
 async fn timers_hang_in_the_bucket_of_the_digit_of_their_deadline() {
     let wheel = Wheel::builder().ticks_per_wheel(8).levels(3).build().unwrap();
-    // Up to 7 on the finest level, up to 31 on the next, whose buckets span 4 ticks. Those of the last span 16.
+    // Up to 7 on the finest level, up to 31 on the next, whose buckets span 4 ticks. Those of the last
+    // span 16.
     let mut timers: Vec<_> = [1, 1, 7, 8, 31, 32, 5 * 128 + 32]
         .map(|ticks| wheel.sleep(TICK * ticks))
         .into();
@@ -207,7 +208,8 @@ fn a_snapshot_while_timers_come_and_go_shows_no_more_than_ever_waited() {
     });
 }
 
-/// Only a task of Tokio's leaves an entry for its next timer. Whatever else waits is woken once, at its deadline.
+/// Only a task of Tokio's leaves an entry for its next timer. Whatever else waits is woken once, at its
+/// deadline.
 #[test]
 fn a_long_timer_that_no_task_starts_is_due_at_its_deadline_whatever_was_cancelled_before() {
     let wheel = Wheel::new();

@@ -315,8 +315,8 @@ async fn a_timeout_elapses_at_once_though_its_future_has_used_up_the_budget() {
     tokio_test::assert_ready!(timeout.poll()).unwrap_err();
 }
 
-/// Tokio rounds deadlines up to milliseconds since the start of the runtime, so a sleep of a second that begins between two of them is
-/// not due after `advance` by a second. Neither is the wheel's.
+/// Tokio rounds deadlines up to milliseconds since the start of the runtime, so a sleep of a second that
+/// begins between two of them is not due after `advance` by a second. Neither is the wheel's.
 #[tokio::test]
 async fn on_a_clock_paused_between_two_milliseconds_it_waits_for_the_next() {
     let started = Instant::now();

@@ -1,4 +1,5 @@
-//! `tickwheel::time` in many runtimes: a future waits on the one that first polls it, and each has a clock and an engine of its own.
+//! `tickwheel::time` in many runtimes: a future waits on the one that first polls it, and each has a clock
+//! and an engine of its own.
 
 use crate::support;
 
@@ -304,7 +305,8 @@ fn a_hundred_runtimes_side_by_side_do_not_meet() {
 
 #[test]
 fn a_runtime_dropped_before_it_ever_ran_leaves_no_future_hanging() {
-    // A runtime drops its tasks in an order that depends on their ids, which one more task in each round moves on.
+    // A runtime drops its tasks in an order that depends on their ids, which one more task in each round
+    // moves on.
     for _ in 0..8 {
         // The engine's task has not run, and never will.
         let runtime = real_runtime();
@@ -514,7 +516,8 @@ fn a_runtime_that_is_entered_for_a_call_leaves_the_task_where_it_was() {
             made_elsewhere.await;
             let made_elsewhere = {
                 let _entered = handle.enter();
-                // Long enough that it is still pending at its first poll, on a busy machine too: one that is due then is not registered.
+                // Long enough that it is still pending at its first poll, on a busy machine too: one that is
+                // due then is not registered.
                 time::sleep(ms(50))
             };
             let start = std::time::Instant::now();

@@ -1,4 +1,5 @@
-//! The timeout layer over tower's mock in paused time. tests/integrations has it in front of a real axum server.
+//! The timeout layer over tower's mock in paused time. tests/integrations has it in front of a real axum
+//! server.
 
 use crate::support;
 

@@ -1,4 +1,5 @@
-//! Time limits for bodies: bare bodies in paused time, then real hyper clients and servers over pipes, by HTTP/1 and HTTP/2.
+//! Time limits for bodies: bare bodies in paused time, then real hyper clients and servers over pipes, by
+//! HTTP/1 and HTTP/2.
 
 use crate::support;
 
@@ -463,7 +464,8 @@ enum Version {
 
 const VERSIONS: [Version; 2] = [Version::Http1, Version::Http2];
 
-/// Serves one connection, and returns the client's end of it, as a service, and how the connection of the server ended.
+/// Serves one connection, and returns the client's end of it, as a service, and how the connection of the
+/// server ended.
 async fn connect<S, B, C>(version: Version, service: S) -> (Connection<C>, JoinHandle<hyper::Result<()>>)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>

@@ -40,7 +40,8 @@ fn a_starved_driver_catches_up_in_one_turn_in_order_of_deadline() {
         }
         settle().await;
         let before = wheel.metrics();
-        // A task that blocks, past the last deadline. On the real clock: what a paused one does in a jump is another test.
+        // A task that blocks, past the last deadline. On the real clock: what a paused one does in a jump is
+        // another test.
         block_until(first + ms(10));
         while order.lock().unwrap().len() < 5 {
             tokio::task::yield_now().await;
@@ -103,7 +104,8 @@ async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {
     assert_at_rest(&wheel);
 }
 
-/// The driver has done with the shard by then, and is about to wait for the next deadline that it found there.
+/// The driver has done with the shard by then, and is about to wait for the next deadline that it found
+/// there.
 #[tokio::test(start_paused = true)]
 async fn a_timer_that_a_waker_starts_is_not_left_for_a_later_one() {
     let wheel = Wheel::builder().shards(1).build().unwrap();

@@ -1,7 +1,8 @@
 //! The wheel stays punctual on a server in trouble, while its tasks storm, block and stall.
 //!
-//! Each scene counts events while a due timer waits, or asks which of two events came first. Where only a clock can tell, the allowed
-//! time is far above what a healthy wheel takes and far below what a starved one takes.
+//! Each scene counts events while a due timer waits, or asks which of two events came first. Where only a
+//! clock can tell, the allowed time is far above what a healthy wheel takes and far below what a starved one
+//! takes.
 
 use crate::support;
 
@@ -39,7 +40,8 @@ impl Flag {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Blocks the worker until the flag is raised, for two seconds at most; tells whether it was raised by then.
+    /// Blocks the worker until the flag is raised, for two seconds at most; tells whether it was raised by
+    /// then.
     fn block_until_raised(&self) -> bool {
         let start = std::time::Instant::now();
         while !self.is_raised() && start.elapsed() < 2 * SECOND {
@@ -75,8 +77,8 @@ impl ReadyTasks {
     }
 }
 
-/// Sleeps of another thread, while ready tasks fill the runtime that drives the wheel: how many polls of those each lets pass. Before each,
-/// that thread spawns so many empty tasks.
+/// Sleeps of another thread, while ready tasks fill the runtime that drives the wheel: how many polls of
+/// those each lets pass. Before each, that thread spawns so many empty tasks.
 fn polls_while_sleeps_wait(
     runtime: tokio::runtime::Runtime,
     ready_tasks: ReadyTasks,
@@ -112,7 +114,8 @@ fn polls_while_sleeps_wait(
     runtime.block_on(join(sleeper))
 }
 
-/// However many tasks are ready, and in whichever queue they stand: a timer comes where Tokio's would, and not behind all of them.
+/// However many tasks are ready, and in whichever queue they stand: a timer comes where Tokio's would, and
+/// not behind all of them.
 #[track_caller]
 fn assert_no_sleep_waits_for_all_ready_tasks(
     runtime: tokio::runtime::Runtime,
@@ -143,7 +146,8 @@ fn a_queue_of_tasks_that_yield_keeps_no_timer_waiting_for_all_of_it() {
     assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), true, false, OF_ONE_THREAD);
 }
 
-/// Tasks that another thread spawns stand in the runtime's global queue, of which one is taken after every 31 others.
+/// Tasks that another thread spawns stand in the runtime's global queue, of which one is taken after every 31
+/// others.
 #[test]
 fn a_global_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
     assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), false, true, OF_ONE_THREAD);
@@ -208,7 +212,8 @@ fn a_driver_that_is_started_in_a_storm_keeps_no_timer_waiting() {
     );
 }
 
-/// Many tasks have just been woken, a timer is due, and a test pauses the clock: the timer comes though the clock stands.
+/// Many tasks have just been woken, a timer is due, and a test pauses the clock: the timer comes though the
+/// clock stands.
 #[test]
 fn a_timer_that_is_due_when_a_test_pauses_the_clock_is_not_left_waiting() {
     for _ in 0..5 {
@@ -365,7 +370,8 @@ async fn join<R: Send + 'static>(thread: thread::JoinHandle<R>) -> R {
     joined.await.unwrap().unwrap()
 }
 
-/// One of four workers does something to the wheel and then blocks: a sleep of another worker comes meanwhile.
+/// One of four workers does something to the wheel and then blocks: a sleep of another worker comes
+/// meanwhile.
 fn a_worker_that_blocks_delays_nobody<F>(act: impl Fn(Wheel, Flag) -> F)
 where
     F: Future<Output = bool> + Send + 'static,
@@ -424,7 +430,8 @@ fn a_worker_that_resets_a_sleep_to_an_earlier_instant_and_blocks_delays_nobody()
     });
 }
 
-/// Thousands of tasks wake at one tick, and three of them block three of four workers: later timers come meanwhile.
+/// Thousands of tasks wake at one tick, and three of them block three of four workers: later timers come
+/// meanwhile.
 #[test]
 fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_free() {
     const TASKS: usize = 5_000;
@@ -465,8 +472,9 @@ fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_fre
     }
 }
 
-/// How many polls of other tasks a wheel that cascades 100,000 timers lets pass while sleeps are due: one whose thread shares the
-/// shard with them, and some of other threads. None if the machine was too busy to register all of them in time.
+/// How many polls of other tasks a wheel that cascades 100,000 timers lets pass while sleeps are due: one
+/// whose thread shares the shard with them, and some of other threads. None if the machine was too busy to
+/// register all of them in time.
 fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> Option<usize> {
     const CASCADING: usize = 100_000;
     const TASKS: usize = 100;
@@ -545,8 +553,9 @@ fn a_cascade_puts_no_due_timer_behind_other_tasks_by_the_thousand() {
                 polls_while_a_cascade_keeps_sleeps_waiting(shards)
             })
         };
-        // For each of the three instants, a tick and the millisecond of a pause are 550 polls of 20 us. While other processes have the
-        // core, the driver's slices end too soon, or the timers are registered too late, and then it is played again.
+        // For each of the three instants, a tick and the millisecond of a pause are 550 polls of 20 us. While
+        // other processes have the core, the driver's slices end too soon, or the timers are registered too
+        // late, and then it is played again.
         let mut played = Vec::new();
         let is_soon = (0..10).filter_map(|_| polls()).take(3).any(|polls| {
             played.push(polls);
@@ -666,7 +675,8 @@ fn a_shutdown_looks_at_the_pending_timers_and_not_at_the_capacity() {
     });
 }
 
-/// In how many shards the timers are that one thread makes, and each of eight others polls for the first time.
+/// In how many shards the timers are that one thread makes, and each of eight others polls for the first
+/// time.
 fn shards_of_eight_owners<F>(make: impl Fn(&Wheel) -> F) -> usize
 where
     F: Future + Unpin + Send,
@@ -713,7 +723,8 @@ fn a_timer_lives_in_the_shard_of_the_thread_that_first_polls_it() {
     assert!(shards.iter().all(|shards| *shards > 4), "{shards:?} of 8");
 }
 
-/// A thousand timers come due at one instant, while 20,000 tasks of two workers are ready: those that are woken last wait for few of them.
+/// A thousand timers come due at one instant, while 20,000 tasks of two workers are ready: those that are
+/// woken last wait for few of them.
 #[test]
 fn a_queue_of_ready_tasks_stands_between_no_two_timers() {
     const READY: usize = 20_000;

@@ -348,7 +348,8 @@ fn panicking_destructors_and_wakers_do_not_keep_a_dropped_runtime_from_letting_g
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let runtime = paused_runtime();
     let waker = panicking_waker();
-    // Durations would count from two readings of the machine's clock, between which this thread may be preempted. The second runtime's clock begins later.
+    // Durations would count from two readings of the machine's clock, between which this thread may be
+    // preempted. The second runtime's clock begins later.
     let due = Instant::now() + SECOND * 60;
     let (mut sleep, mut sound) = (wheel.sleep_until(due), task::spawn(wheel.sleep_until(due)));
     let (doomed, other) = runtime.block_on(async {

@@ -1,5 +1,6 @@
-//! Wakers that do what no waker should, while the driver runs inside Tokio's time driver. No other timer is lost, nothing hangs, and the
-//! wheel continues. Whatever a waker may do to one of Tokio's sleeps, it may do to one of the wheel's.
+//! Wakers that do what no waker should, while the driver runs inside Tokio's time driver. No other timer is
+//! lost, nothing hangs, and the wheel continues. Whatever a waker may do to one of Tokio's sleeps, it may do
+//! to one of the wheel's.
 //!
 //! Each scene runs on a thread of its own with a time limit, so that a scene that hangs fails.
 
@@ -76,7 +77,8 @@ fn on_each(flavors: &[Flavor], act: impl Fn(&Arc<Stage>) + Clone + Send + Sync +
     }
 }
 
-/// The hostile waker acts once. Every other sleep comes, whoever drives the wheel then, and a new one does too.
+/// The hostile waker acts once. Every other sleep comes, whoever drives the wheel then, and a new one does
+/// too.
 fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
     // On one thread, somebody drives the runtime until the scene is over.
     let (over, is_over) = oneshot::channel::<()>();
@@ -109,8 +111,8 @@ fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
     let hostile = {
         let (stage, once) = (stage.clone(), Mutex::new(Some(over_with)));
         waker_of(move || {
-            // The driver that goes wakes everybody, and it may wake this one again. It is over with once the sender is dropped, also if
-            // this panics.
+            // The driver that goes wakes everybody, and it may wake this one again. It is over with once the
+            // sender is dropped, also if this panics.
             let once = once.lock().unwrap().take();
             if let Some(over_with) = once {
                 over_with.send(()).unwrap();

@@ -1,4 +1,5 @@
-//! Faults: whatever panics, stalls, storms or misbehaves costs no other task a timer. Also the bugs that reviews have found.
+//! Faults: whatever panics, stalls, storms or misbehaves costs no other task a timer. Also the bugs that
+//! reviews have found.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -137,7 +137,8 @@ fn a_task_of_a_runtime_without_timers_is_not_leaked() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// In the destructor of a thread-local, Tokio's own thread-locals may be gone. A panic there aborts the process.
+/// In the destructor of a thread-local, Tokio's own thread-locals may be gone. A panic there aborts the
+/// process.
 #[test]
 fn a_touch_in_the_destructor_of_a_thread_local_is_one() {
     struct Touches(Option<IdleHandle>);

@@ -1,5 +1,5 @@
-//! A simulated network, driven by a seed: hosts with wheels of their own, latency, a partition, a crash. The same seed gives the same
-//! trace, to the millisecond.
+//! A simulated network, driven by a seed: hosts with wheels of their own, latency, a partition, a crash. The
+//! same seed gives the same trace, to the millisecond.
 
 use std::{
     cell::RefCell,
@@ -131,7 +131,8 @@ fn simulate(seed: u64) -> Vec<(Duration, String)> {
         .max_message_latency(Duration::from_millis(60))
         .simulation_duration(Duration::from_secs(60))
         .build();
-    // One wheel for the server's process in all its lives: each has a runtime of its own, and the wheel a driver on it.
+    // One wheel for the server's process in all its lives: each has a runtime of its own, and the wheel a
+    // driver on it.
     let wheel = Wheel::new();
     let lives = (wheel.clone(), trace.clone());
     sim.host("server", move || {

@@ -1,8 +1,10 @@
-//! Current-thread runtimes on the machine's clock, as a program has them that does not ask for Tokio's feature `test-util`.
+//! Current-thread runtimes on the machine's clock, as a program has them that does not ask for Tokio's
+//! feature `test-util`.
 //!
-//! Everywhere else the tests ask for that feature, so each current-thread runtime there has a clock that may be paused: it keeps no spares and
-//! looks at the clock at each poll. Run it by itself, because Cargo gives all packages of one command the same features:
-//! `cargo test --package machine-clock`. Nothing here asserts how late a timer is.
+//! Everywhere else the tests ask for that feature, so each current-thread runtime there has a clock that may
+//! be paused: it keeps no spares and looks at the clock at each poll. Run it by itself, because Cargo gives
+//! all packages of one command the same features: `cargo test --package machine-clock`. Nothing here asserts
+//! how late a timer is.
 
 use std::{
     future::{Future, pending},

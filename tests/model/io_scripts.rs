@@ -1,4 +1,5 @@
-//! Random scripts of polls, bytes, changed timeouts and time, on a `TimeoutStream` and on a model of its documentation.
+//! Random scripts of polls, bytes, changed timeouts and time, on a `TimeoutStream` and on a model of its
+//! documentation.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
-//! Random programs of sleeps, timeouts, resets, drops and advances in paused time, on wheels of every shape. Beside `tokio::time` they
-//! are run in `twins`.
+//! Random programs of sleeps, timeouts, resets, drops and advances in paused time, on wheels of every shape.
+//! Beside `tokio::time` they are run in `twins`.
 
 use crate::support;
 
@@ -194,7 +194,8 @@ struct Execution<'a> {
     wheel: &'a Wheel,
     /// How late a timer may be.
     tick: Duration,
-    /// Timers are polled only when they are woken; or all of them after each advance, and without a yield in between.
+    /// Timers are polled only when they are woken; or all of them after each advance, and without a yield in
+    /// between.
     by_wakes: bool,
     accounts: Vec<Account>,
     woken: Woken,
@@ -222,7 +223,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Polls one timer, with a waker of its own for each poll, and compares what comes of it with what was promised.
+    /// Polls one timer, with a waker of its own for each poll, and compares what comes of it with what was
+    /// promised.
     fn poll(&mut self, at: usize) -> bool {
         let account = &mut self.accounts[at];
         if account.finished {
@@ -404,8 +406,8 @@ async fn execute(
     }
 }
 
-/// Grows the arena of this thread's shard far beyond what an empty one keeps, and lets all of it go again: the memory goes
-/// back only if no cell is held by anybody else.
+/// Grows the arena of this thread's shard far beyond what an empty one keeps, and lets all of it go again:
+/// the memory goes back only if no cell is held by anybody else.
 async fn assert_arena_empty(wheel: &Wheel) {
     let mut burst: Vec<_> = (0..2_000).map(|_| wheel.sleep(ms(100_000))).collect();
     for sleep in &mut burst {

@@ -1,6 +1,6 @@
-//! Random scripts under a test's clock, each played by twins in one runtime: on `tokio::time`, on `tickwheel::time` and on a wheel of its
-//! own, of any shape. Whatever ends, ends at the same instant for all three, however the clock is paused and moved, and whether it began to
-//! wait before or after.
+//! Random scripts under a test's clock, each played by twins in one runtime: on `tokio::time`, on
+//! `tickwheel::time` and on a wheel of its own, of any shape. Whatever ends, ends at the same instant for all
+//! three, however the clock is paused and moved, and whether it began to wait before or after.
 //!
 //! `TICKWHEEL_TWINS` is another number of scripts, and `TICKWHEEL_TWINS_SEED` the seed of the first.
 
@@ -354,7 +354,8 @@ macro_rules! limited {
     };
 }
 
-/// Plays what a task does, on the timers of one of the twins. They have the same names, but no trait in common.
+/// Plays what a task does, on the timers of one of the twins. They have the same names, but no trait in
+/// common.
 macro_rules! play {
     ($timers:expr, $steps:expr, $start:expr) => {{
         let (timers, steps, start) = ($timers, $steps, $start);
@@ -654,7 +655,8 @@ fn logs(script: &Script, random: &mut Random, longer: Duration) -> [Vec<Log>; 3]
             waited[number][twin] = log;
         }
         for (number, twins) in waited.into_iter().enumerate() {
-            // Where the process was preempted for longer than the script waits before the pause, a real clock decided who came first.
+            // Where the process was preempted for longer than the script waits before the pause, a real clock
+            // decided who came first.
             let came = |(what, at): &(_, Instant)| *what != TICK_FOR && *at < paused;
             if twins.iter().flatten().any(came) {
                 continue;

@@ -1,10 +1,12 @@
-//! Three years of uptime in virtual time: every kind of timer ends at the expected instant, with distant timers beside it.
+//! Three years of uptime in virtual time: every kind of timer ends at the expected instant, with distant
+//! timers beside it.
 //!
-//! Tokio's own wheel once stopped intervals after 12 days if there was one distant timer (tokio-rs/tokio#8334). The clock is paused and
-//! auto-advances to each deadline, so a timer that is early, late or forgotten ends at another instant than expected. Now and then the
-//! clock jumps by up to a month, and the timers of that month end when it lands. `TICKWHEEL_UPTIME_SEED` plays another three years,
-//! `TICKWHEEL_UPTIME_YEARS` more of them (up to 200, because wheel time ends after 219), and `TICKWHEEL_UPTIME_SECONDS` one seed after
-//! another for that long.
+//! Tokio's own wheel once stopped intervals after 12 days if there was one distant timer
+//! (tokio-rs/tokio#8334). The clock is paused and auto-advances to each deadline, so a timer that is early,
+//! late or forgotten ends at another instant than expected. Now and then the clock jumps by up to a month,
+//! and the timers of that month end when it lands. `TICKWHEEL_UPTIME_SEED` plays another three years,
+//! `TICKWHEEL_UPTIME_YEARS` more of them (up to 200, because wheel time ends after 219), and
+//! `TICKWHEEL_UPTIME_SECONDS` one seed after another for that long.
 
 use std::{
     env,

@@ -1,4 +1,5 @@
-//! A snapshot at a quiet point is exact: random sleeps and labelled timeouts come and go, and a model counts them too.
+//! A snapshot at a quiet point is exact: random sleeps and labelled timeouts come and go, and a model counts
+//! them too.
 
 use crate::support;
 

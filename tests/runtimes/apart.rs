@@ -53,7 +53,8 @@ async fn sleep_of_kind(kind: usize, duration: Duration) {
     }
 }
 
-/// One of two current-thread runtimes, the first of which blocks again and again. The tasks of each sleep, a third of them by Tokio's timers.
+/// One of two current-thread runtimes, the first of which blocks again and again. The tasks of each sleep, a
+/// third of them by Tokio's timers.
 fn sleep_beside_a_runtime_that_blocks(is_first: bool, late: &Arc<Lateness>, stop: &Arc<AtomicBool>) {
     let local = LocalSet::new();
     for number in 0..TASKS {
@@ -82,7 +83,8 @@ fn sleep_beside_a_runtime_that_blocks(is_first: bool, late: &Arc<Lateness>, stop
     current().block_on(local);
 }
 
-/// Thread per core. On a wheel that one of them drove for both, a quarter of the sleeps were up to 50 ms late.
+/// Thread per core. On a wheel that one of them drove for both, a quarter of the sleeps were up to 50 ms
+/// late.
 #[test]
 fn a_runtime_that_blocks_delays_no_sleep_of_another_on_the_same_wheel() {
     let (late, stop) = (Arc::<Lateness>::default(), Arc::<AtomicBool>::default());

@@ -123,7 +123,8 @@ fn an_idle_engine_ends_with_its_runtime() {
             if round % 4 < 2 {
                 let _ = wheel.timeout(SECOND, task::yield_now()).await;
             } else {
-                // Long enough that it is still pending at its first poll, on a busy machine too: one that is due then is not registered.
+                // Long enough that it is still pending at its first poll, on a busy machine too: one that is
+                // due then is not registered.
                 wheel.sleep(ms(20)).await;
             }
         });
@@ -229,7 +230,8 @@ fn after_the_end_a_poll_panics_in_tokios_words() {
     assert_no_engine_is_left(&wheel);
 }
 
-/// Two tasks of a runtime hold a handle of a wheel, a sleep waits for them in another runtime, and an exporter looks at the wheel all the time.
+/// Two tasks of a runtime hold a handle of a wheel, a sleep waits for them in another runtime, and an
+/// exporter looks at the wheel all the time.
 #[test]
 fn futures_of_an_ended_runtime_never_hang_on_one_another() {
     within(SECOND * 60, || {
@@ -335,7 +337,8 @@ fn a_future_of_an_ended_runtime_is_not_early_where_there_is_none() {
     }
 }
 
-/// One of Tokio's timers is fired by the end of its runtime before the wheel's own, and resets and polls a sleep of the wheel in its waker.
+/// One of Tokio's timers is fired by the end of its runtime before the wheel's own, and resets and polls a
+/// sleep of the wheel in its waker.
 #[test]
 fn a_timer_that_is_reset_as_the_timers_of_its_runtime_end_is_not_early() {
     for runtime in [current(), multi(1), paused_runtime()] {
@@ -365,7 +368,8 @@ fn a_timer_that_is_reset_as_the_timers_of_its_runtime_end_is_not_early() {
     }
 }
 
-/// Closes something asynchronously when it is dropped, as many destructors do: on a thread with a small runtime.
+/// Closes something asynchronously when it is dropped, as many destructors do: on a thread with a small
+/// runtime.
 struct ClosesInDrop(Wheel, bool);
 
 impl Drop for ClosesInDrop {
@@ -385,7 +389,8 @@ impl Drop for ClosesInDrop {
     }
 }
 
-/// A value that is dropped with its runtime joins a thread which waits on the same wheel, whether that runtime has used it or not.
+/// A value that is dropped with its runtime joins a thread which waits on the same wheel, whether that
+/// runtime has used it or not.
 fn drop_one_that_joins(runtime: Runtime, wheel: Wheel, sleeps: bool, is_used: bool, way: u32) {
     let client = ClosesInDrop(wheel.clone(), sleeps);
     runtime.spawn(async move {

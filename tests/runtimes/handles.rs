@@ -39,7 +39,8 @@ fn it_goes_by_the_runtime_that_polls_when_its_own_has_ended() {
             }
             end(timers, in_background);
             if !in_background {
-                // Where there is no runtime, it panics in Tokio's words, as any wheel does, and the sleep is as it was.
+                // Where there is no runtime, it panics in Tokio's words, as any wheel does, and the sleep is
+                // as it was.
                 assert!(poll_for_nobody(&mut waits).is_none());
             }
             let here = current();
@@ -119,7 +120,8 @@ fn its_runtime_ends_while_it_is_used() {
     });
 }
 
-/// It completes in one shard, and for an instant that has passed in another one, where less time has gone by. Then it waits there.
+/// It completes in one shard, and for an instant that has passed in another one, where less time has gone by.
+/// Then it waits there.
 #[test]
 fn a_sleep_that_has_completed_waits_in_another_shard() {
     let timers = multi(1);

@@ -1,4 +1,5 @@
-//! Nothing of a runtime that has ended is left: no engine, no task, no descriptor. Each in a process of its own, because it counts what that has.
+//! Nothing of a runtime that has ended is left: no engine, no task, no descriptor. Each in a process of its
+//! own, because it counts what that has.
 
 use std::{
     future::pending,
@@ -70,7 +71,8 @@ fn descriptors_before() -> usize {
     descriptors()
 }
 
-/// Runs `use_a_runtime` on each of ten threads, and asserts that it leaves no descriptor while they are parked.
+/// Runs `use_a_runtime` on each of ten threads, and asserts that it leaves no descriptor while they are
+/// parked.
 fn assert_parked_threads_leave_none(use_a_runtime: impl Fn() + Clone + Send + 'static) {
     let before = descriptors_before();
     let (sender, receiver) = mpsc::channel();
@@ -92,7 +94,8 @@ fn assert_parked_threads_leave_none(use_a_runtime: impl Fn() + Clone + Send + 's
     }
 }
 
-/// The entry of a task's timer is kept by a thread that is parked for long, when the task's runtime has ended.
+/// The entry of a task's timer is kept by a thread that is parked for long, when the task's runtime has
+/// ended.
 #[test]
 fn a_parked_thread_keeps_no_runtime() {
     if !in_own_process(a_parked_thread_keeps_no_runtime, "") {
@@ -171,8 +174,8 @@ fn a_refusal_does_not_abort_a_process_that_aborts_on_panics() {
     }
 }
 
-/// Nothing that a program may do with timers of a runtime that ends panics inside, where it may not be caught. (To poll one that is in no
-/// runtime does, as with Tokio's.)
+/// Nothing that a program may do with timers of a runtime that ends panics inside, where it may not be
+/// caught. (To poll one that is in no runtime does, as with Tokio's.)
 #[test]
 fn runtimes_that_end_do_not_abort_a_process_that_aborts_on_panics() {
     if !in_own_process(runtimes_that_end_do_not_abort_a_process_that_aborts_on_panics, "") {
@@ -219,7 +222,8 @@ fn runtimes_that_end_do_not_abort_a_process_that_aborts_on_panics() {
     }
 }
 
-/// A container's quota stops a process for some milliseconds, again and again: the alarm must not be set to a moment that has come by then.
+/// A container's quota stops a process for some milliseconds, again and again: the alarm must not be set to a
+/// moment that has come by then.
 #[test]
 fn a_process_that_is_stopped_again_and_again_loses_no_timer() {
     if !in_own_process(a_process_that_is_stopped_again_and_again_loses_no_timer, "") {
@@ -264,7 +268,8 @@ fn a_process_that_is_stopped_again_and_again_loses_no_timer() {
     current.join().unwrap();
 }
 
-/// The handle that was given to the builder is dropped when its runtime has ended, not when the wheel is used next.
+/// The handle that was given to the builder is dropped when its runtime has ended, not when the wheel is used
+/// next.
 #[test]
 fn a_wheel_with_a_handle_keeps_no_descriptor_of_its_runtime() {
     if !in_own_process(a_wheel_with_a_handle_keeps_no_descriptor_of_its_runtime, "") {

@@ -1,4 +1,5 @@
-//! Each runtime has an engine of its own on a wheel. What one runtime does, blocks on or ends with, no other notices, and no timer is lost or early.
+//! Each runtime has an engine of its own on a wheel. What one runtime does, blocks on or ends with, no other
+//! notices, and no timer is lost or early.
 
 #[path = "../support/mod.rs"]
 mod support;

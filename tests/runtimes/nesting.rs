@@ -137,7 +137,8 @@ fn another_runtime_entered_by_a_worker() {
     });
 }
 
-/// As tokio-util's `TokioContext` enters one for each poll. The task is known as one of another runtime, which then blocks.
+/// As tokio-util's `TokioContext` enters one for each poll. The task is known as one of another runtime,
+/// which then blocks.
 #[test]
 fn a_timer_waits_on_the_runtime_that_is_entered_for_its_poll() {
     within(SECOND * 60, || {
@@ -164,7 +165,8 @@ fn a_timer_waits_on_the_runtime_that_is_entered_for_its_poll() {
     });
 }
 
-/// The worker is known by its tasks, one of which enters a runtime whose clock stands still, behind that of the machine.
+/// The worker is known by its tasks, one of which enters a runtime whose clock stands still, behind that of
+/// the machine.
 #[test]
 fn a_timer_polled_within_a_paused_runtime_by_a_task_waits_for_that_clock() {
     let paused = Builder::new_current_thread()

@@ -1,4 +1,5 @@
-//! The entry of a task's last timer is kept for its next one. That must be observable in no count, no poll and no memory.
+//! The entry of a task's last timer is kept for its next one. That must be observable in no count, no poll
+//! and no memory.
 
 use std::{
     future::{Future, pending, poll_fn},
@@ -23,7 +24,8 @@ use crate::{
     support::{assert_at_rest, own_process::in_own_process, register_for, waiting, waker_of},
 };
 
-/// All counts are exact as soon as nothing happens, with spares kept, taken over and expired on several threads.
+/// All counts are exact as soon as nothing happens, with spares kept, taken over and expired on several
+/// threads.
 #[test]
 fn counts_are_exact_at_quiet_points() {
     let wheel = Wheel::new();
@@ -72,7 +74,8 @@ fn counts_are_exact_at_quiet_points() {
     }
 }
 
-/// What is due then counts as expired, though the turn has not come to it, and a spare among it as a timer that was cancelled.
+/// What is due then counts as expired, though the turn has not come to it, and a spare among it as a timer
+/// that was cancelled.
 #[test]
 fn counts_are_exact_when_a_runtime_ends_in_the_middle_of_a_turn() {
     let (wheel, runtime) = (Wheel::new(), multi(1));
@@ -128,7 +131,8 @@ async fn a_hundred_and_five_timers(wheel: Wheel, number: u64) {
     let _ = wheel.timeout(last, task::yield_now()).await;
 }
 
-/// A task that starts timers whenever it is polled, and waits for none, is not woken by what it has left for ever.
+/// A task that starts timers whenever it is polled, and waits for none, is not woken by what it has left for
+/// ever.
 #[test]
 fn a_task_does_not_wake_itself_for_ever() {
     let runtime = multi(1);
@@ -155,7 +159,8 @@ fn a_task_does_not_wake_itself_for_ever() {
     }
 }
 
-/// Loops with timeouts around a future that waits once. Returns the number of loops, and of polls beyond two each.
+/// Loops with timeouts around a future that waits once. Returns the number of loops, and of polls beyond two
+/// each.
 async fn busy(durations: Vec<u64>) -> (u64, u64) {
     let (mut loops, mut polls) = (0, 0_u64);
     let begin = Std::now();
@@ -277,7 +282,8 @@ macro_rules! schedule_each {
     ($wheel:expr, $($number:literal)*) => { [$($wheel.schedule(SECOND * 60, async { $number }).cancel()),*] };
 }
 
-/// How often a task is polled that has left a spare of 50 ms and sleeps for 60: once more if it takes the spare over.
+/// How often a task is polled that has left a spare of 50 ms and sleeps for 60: once more if it takes the
+/// spare over.
 async fn polls_of_a_sleep_after_a_timeout(wheel: &Wheel) -> u32 {
     let _ = wheel.timeout(ms(50), task::yield_now()).await;
     let (mut polls, mut sleep) = (0, wheel.sleep(ms(60)));

@@ -241,7 +241,8 @@ fn on_wheels_that_begin_and_end() {
     }
 }
 
-/// Timers are started, reset and dropped from a thread of no runtime, on a wheel that was given one, while wakers do the same.
+/// Timers are started, reset and dropped from a thread of no runtime, on a wheel that was given one, while
+/// wakers do the same.
 #[test]
 fn on_a_wheel_with_a_handle_from_threads_of_no_runtime() {
     let until = Std::now() + lasting();

@@ -219,7 +219,8 @@ fn an_idle_runtime_is_not_woken() {
     assert!(woken <= 2, "{woken} wake-ups");
 }
 
-/// A wheel on a plain thread, inside a runtime that was entered, with a timer that a task made and has not polled.
+/// A wheel on a plain thread, inside a runtime that was entered, with a timer that a task made and has not
+/// polled.
 #[test]
 fn a_timer_made_in_a_task_is_first_polled_by_a_thread_inside_an_entered_runtime() {
     for wheel in shared_wheels() {
@@ -249,8 +250,8 @@ fn a_timer_made_in_a_task_is_first_polled_by_a_thread_inside_an_entered_runtime(
     }
 }
 
-/// Zero durations under a clock that was paused in mid-millisecond: on a wheel with a long tick at the first poll, with the default one when
-/// Tokio's would.
+/// Zero durations under a clock that was paused in mid-millisecond: on a wheel with a long tick at the first
+/// poll, with the default one when Tokio's would.
 #[test]
 fn zero_durations_under_a_clock_paused_in_mid_millisecond() {
     for after in [0, 300, 700, 999] {

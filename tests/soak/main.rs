@@ -1,8 +1,9 @@
 //! Everything at once, on the real clock, under random load, with every promise checked along the way.
 //!
-//! Hundreds of tasks on several threads sleep, time out, reset, tick, idle, schedule, cancel and drop at random, on wheels of different
-//! shapes, while other runtimes use the same wheels, begin and end. Every few seconds the load stops. At such a quiet point nothing may be pending,
-//! the counters must add up, and nothing of a runtime that has ended may be left: no engine, no descriptor and no memory.
+//! Hundreds of tasks on several threads sleep, time out, reset, tick, idle, schedule, cancel and drop at
+//! random, on wheels of different shapes, while other runtimes use the same wheels, begin and end. Every few
+//! seconds the load stops. At such a quiet point nothing may be pending, the counters must add up, and
+//! nothing of a runtime that has ended may be left: no engine, no descriptor and no memory.
 //!
 //! It runs for 5 seconds, or for the number in the environment:
 //!
@@ -125,7 +126,8 @@ fn start_load(stages: &[Arc<Stage>], stop: &Arc<AtomicBool>, round: u64) -> Load
             }
         });
     }
-    // Runtimes that come and go. Their refusals would not all be heard of, and a series that they start on the wheel with a handle would outlive them.
+    // Runtimes that come and go. Their refusals would not all be heard of, and a series that they start on
+    // the wheel with a handle would outlive them.
     let (pinned, others) = stages.split_last().expect("there are several");
     let unlimited = others.iter().filter(|stage| stage.wheel.max_pending().is_none());
     let mut threads: Vec<_> = unlimited

@@ -82,7 +82,8 @@ impl Stage {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Checks the outcome of a sleep, an interval's tick or an idle timer that was awaited: on time, or rightly refused.
+    /// Checks the outcome of a sleep, an interval's tick or an idle timer that was awaited: on time, or
+    /// rightly refused.
     pub(crate) fn check_sleep(&self, outcome: Result<(), SleepError>, due: Instant, what: &str) {
         if outcome.is_ok() {
             self.judge.note_lateness(due);

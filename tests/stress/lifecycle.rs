@@ -1,6 +1,8 @@
-//! Races on several threads and the real clock: expiry, cancel, registration and shutdown, each against the others.
+//! Races on several threads and the real clock: expiry, cancel, registration and shutdown, each against the
+//! others.
 //!
-//! Whatever the interleaving, a scheduled task is run, cancelled or handed back, and exactly one of these happens exactly once.
+//! Whatever the interleaving, a scheduled task is run, cancelled or handed back, and exactly one of these
+//! happens exactly once.
 
 use crate::support;
 
@@ -38,8 +40,8 @@ fn wheel(shards: usize) -> Wheel {
     builder(shards).build().unwrap()
 }
 
-/// Plays rounds until there were enough of them and both sides of the race have won something; `play` says how much each
-/// won. On a busy machine one may be done before the other begins.
+/// Plays rounds until there were enough of them and both sides of the race have won something; `play` says
+/// how much each won. On a busy machine one may be done before the other begins.
 fn play_until_they_meet(mut play: impl FnMut(usize) -> (usize, usize)) {
     let (mut one, mut other) = (0, 0);
     let mut round = 0;

@@ -1,4 +1,5 @@
-//! Many tasks do at random what can be done with timers, on real multi-thread runtimes: none is early, none is lost, and nothing is left.
+//! Many tasks do at random what can be done with timers, on real multi-thread runtimes: none is early, none
+//! is lost, and nothing is left.
 
 use crate::support;
 

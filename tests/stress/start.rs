@@ -23,7 +23,8 @@ use support::{SECOND, assert_adds_up, real_runtime, threaded_runtime};
 const THREADS: usize = 8;
 const ROUNDS: usize = 60;
 
-/// Lets threads with runtimes of their own use the wheel all at once. Returns how many of their requests panicked.
+/// Lets threads with runtimes of their own use the wheel all at once. Returns how many of their requests
+/// panicked.
 fn requests_of_many_runtimes(wheel: &Wheel) -> usize {
     let (begin, panicked) = (Barrier::new(THREADS), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -61,7 +62,8 @@ fn a_runtime_that_ended_before_the_first_timer_costs_no_request_and_leaves_no_ti
     }
 }
 
-/// A blocking thread is still in the context of its runtime when that has ended, and may be the first to ask for a driver.
+/// A blocking thread is still in the context of its runtime when that has ended, and may be the first to ask
+/// for a driver.
 #[test]
 fn a_stray_thread_of_an_ended_runtime_costs_no_request_and_leaves_no_timer() {
     for round in 0..ROUNDS {
@@ -75,7 +77,8 @@ fn a_stray_thread_of_an_ended_runtime_costs_no_request_and_leaves_no_timer() {
                 let _entered = handle.enter();
                 while stop.load(Ordering::Relaxed) == 0 {
                     let mut sleep = wheel.sleep(SECOND * 3600);
-                    // Whether it waits, is refused, or panics as Tokio's timer does there, it disturbs no other thread.
+                    // Whether it waits, is refused, or panics as Tokio's timer does there, it disturbs no
+                    // other thread.
                     let mut cx = Context::from_waker(Waker::noop());
                     let poll = || Pin::new(&mut sleep).poll(&mut cx).is_pending();
                     let _ = catch_unwind(AssertUnwindSafe(poll));

@@ -214,7 +214,8 @@ pub(crate) fn block_until(deadline: Instant) {
     }
 }
 
-/// Asserts that a runtime is left with so many tasks. Whoever joins a task is told a moment before the runtime has counted it out.
+/// Asserts that a runtime is left with so many tasks. Whoever joins a task is told a moment before the
+/// runtime has counted it out.
 #[track_caller]
 pub(crate) fn assert_left_with(runtime: &Runtime, tasks: usize) {
     let start = std::time::Instant::now();

@@ -4,8 +4,8 @@ use std::{any::type_name, env, process::Command};
 
 const CHILD: &str = "TICKWHEEL_OWN_PROCESS";
 
-/// Returns `true` in a process in which `test` runs alone. Elsewhere starts that process by a shell, after `setup`, waits until
-/// the test has passed there, and returns `false`.
+/// Returns `true` in a process in which `test` runs alone. Elsewhere starts that process by a shell, after
+/// `setup`, waits until the test has passed there, and returns `false`.
 #[track_caller]
 pub(crate) fn in_own_process<T: Fn()>(_test: T, setup: &str) -> bool {
     if env::var_os(CHILD).is_some() {

@@ -1,6 +1,7 @@
-//! What the driver requires of Tokio and Tokio's documentation does not promise: a test for each point of the list at the top of
-//! `src/engine/driver/tokio_timer.rs`, and for what `src/engine/thread.rs` and `src/engine/waker_id.rs` go by. They use Tokio alone. One that
-//! fails says what has changed and what rests on it.
+//! What the driver requires of Tokio and Tokio's documentation does not promise: a test for each point of the
+//! list at the top of `src/engine/driver/tokio_timer.rs`, and for what `src/engine/thread.rs` and
+//! `src/engine/waker_id.rs` go by. They use Tokio alone. One that fails says what has changed and what rests
+//! on it.
 #![allow(
     clippy::async_yields_async,
     reason = "futures that outlive their runtimes are returned from there"
@@ -146,8 +147,8 @@ fn a_waker_is_called_with_no_lock_of_the_timers_held_when_the_runtime_shuts_down
     }
 }
 
-/// 2. Meanwhile other workers run tasks, but none polls timers. A task that is spawned from outside may have to wait all the same, because the worker that
-///    is told of it may be the one that is in the waker.
+/// 2. Meanwhile other workers run tasks, but none polls timers. A task that is spawned from outside may have
+///    to wait all the same, because the worker that is told of it may be the one that is in the waker.
 #[test]
 fn a_waker_may_take_its_time_and_keeps_the_timers_meanwhile() {
     assert!(
@@ -288,7 +289,8 @@ fn last_processed() -> Instant {
     come
 }
 
-/// 5. The driver sets a second timer ahead, without which each of its turns would make `epoll_wait` return twice.
+/// 5. The driver sets a second timer ahead, without which each of its turns would make `epoll_wait` return
+///    twice.
 #[test]
 fn a_timer_set_from_a_waker_wakes_the_runtime_unless_another_is_set_to_an_earlier_instant() {
     // A machine that does much else may keep the runtime from parking in time, so this is tried again.
@@ -320,7 +322,8 @@ struct Timers {
     end: Option<oneshot::Sender<()>>,
 }
 
-/// How often a runtime parks while a timer is set from its own waker again and again, perhaps with another set ahead.
+/// How often a runtime parks while a timer is set from its own waker again and again, perhaps with another
+/// set ahead.
 fn parks(with_ahead: bool) -> usize {
     let parks = Arc::new(AtomicUsize::new(0));
     let count = parks.clone();
@@ -469,7 +472,8 @@ fn a_timer_without_budget_is_not_registered_and_one_that_ignores_it_is() {
     );
 }
 
-/// What thread.rs goes by: the index of a worker that is not the first is never told to a task of another runtime on that thread.
+/// What thread.rs goes by: the index of a worker that is not the first is never told to a task of another
+/// runtime on that thread.
 #[test]
 fn a_thread_that_is_worker_1_of_a_runtime_polls_tasks_as_worker_1_for_no_other() {
     let runtime = multi_thread();
@@ -507,7 +511,8 @@ fn indices_elsewhere() -> Vec<Option<usize>> {
     })
 }
 
-/// What waker_id.rs goes by: all tasks have one vtable, whatever their future, runtime and thread, and it tells them from other wakers.
+/// What waker_id.rs goes by: all tasks have one vtable, whatever their future, runtime and thread, and it
+/// tells them from other wakers.
 #[test]
 fn the_wakers_of_all_tasks_have_one_vtable() {
     let vtable = || poll_fn(|cx| Poll::Ready(std::ptr::from_ref(cx.waker().vtable()) as usize));

@@ -1,6 +1,7 @@
 //! Timers that fire, on the real clock: tasks that wait for the same instants, one after the other.
 //!
-//! A round leaves the tasks time enough to wait for the next one, under callgrind too, so that all of them fire in company in every round.
+//! A round leaves the tasks time enough to wait for the next one, under callgrind too, so that all of them
+//! fire in company in every round.
 
 use std::{
     future::{Future, pending},

@@ -1,12 +1,14 @@
-//! Does one kind of work a given number of times and nothing else, for `.ci/instructions` to count: `count PEER WORK TIMES`.
+//! Does one kind of work a given number of times and nothing else, for `.ci/instructions` to count: `count
+//! PEER WORK TIMES`.
 //!
-//! Most kinds run in one poll of a task. The driver could run only between two polls, so the count is that of the operations alone. A server,
-//! new tasks and timers that fire are whole programs, whose count includes the scheduler and whatever drives the timers; the peer `none`
-//! counts the first two without timers.
+//! Most kinds run in one poll of a task. The driver could run only between two polls, so the count is that of
+//! the operations alone. A server, new tasks and timers that fire are whole programs, whose count includes
+//! the scheduler and whatever drives the timers; the peer `none` counts the first two without timers.
 //!
-//! The timers are those of `tickwheel::time`. A kind of work that begins with `handle-` has a wheel of its own, and one that ends with
-//! `-threads` a multi-thread runtime with one worker in place of a current-thread one. One that ends with `-worker` runs on the second worker of two,
-//! which knows its runtime, whereas a first worker has to ask for it.
+//! The timers are those of `tickwheel::time`. A kind of work that begins with `handle-` has a wheel of its
+//! own, and one that ends with `-threads` a multi-thread runtime with one worker in place of a current-thread
+//! one. One that ends with `-worker` runs on the second worker of two, which knows its runtime, whereas a
+//! first worker has to ask for it.
 
 use std::{
     env,
@@ -59,7 +61,8 @@ fn main() {
     let times = times.parse().expect("TIMES is a number");
     let runtime = runtime(&name);
     let is_second = name.ends_with("-worker");
-    // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
+    // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will
+    // match.
     let work = async move {
         let work = name.trim_end_matches("-threads").trim_end_matches("-worker");
         let with_handle = work.strip_prefix("handle-");
@@ -105,8 +108,8 @@ async fn on_second_worker(work: impl Future<Output = ()> + Send + 'static) -> Re
     tokio::spawn(part()).await.and(other.await)
 }
 
-/// A current-thread runtime, or a multi-thread one with one worker or two. One that waits for timers to fire waits for sockets too, as a
-/// server does.
+/// A current-thread runtime, or a multi-thread one with one worker or two. One that waits for timers to fire
+/// waits for sockets too, as a server does.
 fn runtime(work: &str) -> Runtime {
     let workers = if work.ends_with("-worker") { 2 } else { 1 };
     let mut builder = if work.ends_with("-threads") || workers == 2 {
@@ -221,8 +224,9 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
 
 /// Timeouts that wait once.
 ///
-/// The entry of the first is due later than it by its slack, and no timer takes it over that is due before. That is over when the slack has passed,
-/// which would otherwise be a matter of how long the first thousands of timeouts take.
+/// The entry of the first is due later than it by its slack, and no timer takes it over that is due before.
+/// That is over when the slack has passed, which would otherwise be a matter of how long the first thousands
+/// of timeouts take.
 async fn once<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
     repeat(1, |cx| poll_once(cx, timeout())).await;
     // A worker learns which runtime it works for.
@@ -231,10 +235,11 @@ async fn once<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
     repeat(times, |cx| poll_once(cx, timeout())).await;
 }
 
-/// Requests of which each is a new task, as those of HTTP/2 are, with a timeout around a future that waits once.
+/// Requests of which each is a new task, as those of HTTP/2 are, with a timeout around a future that waits
+/// once.
 ///
-/// The futures are boxed, and the memory of tasks is never freed, because what the allocator does for a task differs by hundreds of
-/// instructions with the sizes of tasks and the order in which they end.
+/// The futures are boxed, and the memory of tasks is never freed, because what the allocator does for a task
+/// differs by hundreds of instructions with the sizes of tasks and the order in which they end.
 async fn tasks<T: Timers>(timers: &T, times: u64) {
     let request = |timers: T| async move {
         let answer = timers.timeout(black_box(DURATION), task::yield_now());
@@ -267,7 +272,8 @@ async fn handle_label(wheel: &Wheel, times: u64) {
     assert!(wheel.snapshot().labels[0].completed >= times);
 }
 
-/// A round of a loop around `select!`: a sleep beside something else, that looks at the sleep twice and gives it up.
+/// A round of a loop around `select!`: a sleep beside something else, that looks at the sleep twice and gives
+/// it up.
 fn poll_select(cx: &mut Context<'_>, sleep: impl Future) {
     let mut round = pin!(async {
         tokio::select! {

@@ -1,4 +1,5 @@
-//! The work of a `DelayQueue` that is waited for, ours and tokio-util's. It holds a thousand values, or that of one request at a time.
+//! The work of a `DelayQueue` that is waited for, ours and tokio-util's. It holds a thousand values, or that
+//! of one request at a time.
 
 use std::{hint::black_box, time::Duration};
 

@@ -1,5 +1,6 @@
-//! A server of short lines. Each connection has a timeout around the reading of every request, and a sleep for the idle time, which every
-//! request restarts. The connections are in memory and are served one after another.
+//! A server of short lines. Each connection has a timeout around the reading of every request, and a sleep
+//! for the idle time, which every request restarts. The connections are in memory and are served one after
+//! another.
 
 use std::{io, time::Duration};
 
@@ -81,7 +82,8 @@ pub async fn serve<C: AsyncRead + AsyncWrite + Unpin + Send, T: Timers>(mut conn
     }
 }
 
-/// The same, with a new sleep beside each read and each write. A write is ready at once, so its sleep is never polled.
+/// The same, with a new sleep beside each read and each write. A write is ready at once, so its sleep is
+/// never polled.
 async fn serve_with_two_sleeps<C: AsyncRead + AsyncWrite + Unpin + Send, T: Timers>(
     mut connection: C,
     timers: T,

@@ -29,18 +29,19 @@ pub static REQUESTS: LazyLock<Option<u32>> = LazyLock::new(|| {
     }
 });
 
-/// Returns the timeout that requests meet. In a run that is counted no deadline comes, because how many would come depends on how slow the
-/// run is.
+/// Returns the timeout that requests meet. In a run that is counted no deadline comes, because how many would
+/// come depends on how slow the run is.
 pub fn met() -> Duration {
     Duration::from_secs(if REQUESTS.is_some() { 30 } else { 1 })
 }
 
-/// With `--requests N` as arguments, sends that many requests, of which none times out, and nothing else, so that their instructions can be
-/// counted.
+/// With `--requests N` as arguments, sends that many requests, of which none times out, and nothing else, so
+/// that their instructions can be counted.
 ///
-/// Otherwise sends requests at a fixed rate, and prints the CPU time of one and the requests per second. Then, beside that load, lets timeouts of
-/// the server, timeouts of the client, and sleeps elapse, and prints p50 and p99 of how late their callers continue. Times are in
-/// microseconds. Each kind of request comes with a check of its answer.
+/// Otherwise sends requests at a fixed rate, and prints the CPU time of one and the requests per second.
+/// Then, beside that load, lets timeouts of the server, timeouts of the client, and sleeps elapse, and prints
+/// p50 and p99 of how late their callers continue. Times are in microseconds. Each kind of request comes with
+/// a check of its answer.
 pub async fn measure<A, R, S, C>(
     request: impl Fn() -> R + Clone + Send + 'static,
     answered: fn(A) -> bool,
@@ -114,7 +115,8 @@ async fn send<A: 'static, R: Future<Output = A> + Send + 'static>(
     (0..CLIENTS).map(client).collect::<JoinSet<_>>().join_all().await;
 }
 
-/// Awaits `elapse` over and over in each task, until `until`, and returns how much longer than `after` each took. Panics if one took less.
+/// Awaits `elapse` over and over in each task, until `until`, and returns how much longer than `after` each
+/// took. Panics if one took less.
 fn repeat<A: Send + 'static, F: Future<Output = A> + Send + 'static>(
     tasks: usize,
     after: Duration,

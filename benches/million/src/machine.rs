@@ -89,8 +89,9 @@ impl Watch {
         })
     }
 
-    /// Returns the share of the machine's CPU time that other programs, or other virtual machines of the same host, have used since the
-    /// start; `None` where the system does not say. `running` is what children of this process have used that are still running.
+    /// Returns the share of the machine's CPU time that other programs, or other virtual machines of the same
+    /// host, have used since the start; `None` where the system does not say. `running` is what children of
+    /// this process have used that are still running.
     pub(crate) fn others(&self, running: Duration) -> io::Result<Option<f64>> {
         let own = Watch::own()? - self.own + running;
         let both = self.machine.zip(Ticks::now());

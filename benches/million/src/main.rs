@@ -1,5 +1,5 @@
-//! What do timers cost? A million of them in this process, on Tokio's own timer and on tickwheel's wheel in turns; then what that means for
-//! a server with real connections.
+//! What do timers cost? A million of them in this process, on Tokio's own timer and on tickwheel's wheel in
+//! turns; then what that means for a server with real connections.
 //!
 //! ```sh
 //! cargo run --release -p million
@@ -52,7 +52,8 @@ fn run(options: &Options) -> io::Result<()> {
     report::write(options, &figures)
 }
 
-/// The part of an experiment that needs a process of its own, so that its memory and its CPU time can be told apart.
+/// The part of an experiment that needs a process of its own, so that its memory and its CPU time can be told
+/// apart.
 fn child(arguments: &[String]) -> io::Result<()> {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match *arguments.as_slice() {

@@ -1,4 +1,5 @@
-//! Says what is measured just now, a line for each experiment, and on a terminal shows below it how far the program is.
+//! Says what is measured just now, a line for each experiment, and on a terminal shows below it how far the
+//! program is.
 
 use std::{
     io::{IsTerminal, Write, stderr},

@@ -1,7 +1,8 @@
 //! From the figures of several rounds to one figure and how far to trust it.
 
-/// The median of some rounds, and the interval in which the true median lies with a confidence of 93 % or more, by the sign test: it
-/// assumes nothing about how the noise is distributed, and one disturbed round of nine does not move it.
+/// The median of some rounds, and the interval in which the true median lies with a confidence of 93 % or
+/// more, by the sign test: it assumes nothing about how the noise is distributed, and one disturbed round of
+/// nine does not move it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) low: f64,
@@ -36,8 +37,8 @@ impl Spread {
     }
 }
 
-/// How many rounds may be left out at either end: as many as keep the chance that the true median lies outside at 7 % or less. That is
-/// none of 5 to 8 rounds and one of 9.
+/// How many rounds may be left out at either end: as many as keep the chance that the true median lies
+/// outside at 7 % or less. That is none of 5 to 8 rounds and one of 9.
 fn left_out(rounds: usize) -> usize {
     // The chance that exactly `below` of the rounds come out below the true median.
     let mut exactly = 0.5_f64.powi(rounds as i32);

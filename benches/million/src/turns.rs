@@ -6,8 +6,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::progress::Progress;
 
-/// Lets `N` competitors measure in turn, each once per round. Every round begins with another of them, so that none always follows the
-/// same one. Returns the figures of each.
+/// Lets `N` competitors measure in turn, each once per round. Every round begins with another of them, so
+/// that none always follows the same one. Returns the figures of each.
 pub(crate) fn in_turns<const N: usize, T>(
     rounds: usize,
     progress: &mut Progress,

@@ -1,4 +1,5 @@
-//! How late timers fire on a server in trouble, while its tasks storm, block and stall: `bad-day [--scene NAME] [--rounds N]`.
+//! How late timers fire on a server in trouble, while its tasks storm, block and stall: `bad-day [--scene
+//! NAME] [--rounds N]`.
 //!
 //! The scenes are those of `tests/faults/bad_day.rs`, here played on Tokio's timer too.
 
@@ -98,7 +99,8 @@ fn main() {
     };
     let scene = arguments.text("scene").expect("--scene");
     match peer.as_str() {
-        // All that cascades is in one shard. From the second level, buckets come down in seconds only on small rings.
+        // All that cascades is in one shard. From the second level, buckets come down in seconds only on
+        // small rings.
         "tickwheel" if scene.starts_with("cascade") => {
             let small = scene == "cascade-two";
             let builder = Wheel::builder()
@@ -234,8 +236,8 @@ async fn join_threads(threads: Vec<thread::JoinHandle<()>>) {
     joined.await.expect("it ends").expect("no thread panics");
 }
 
-/// 20,000 tasks that are always ready. They are spawned from outside, so those of one thread come by the runtime's global queue.
-/// Sleeps of other threads meanwhile.
+/// 20,000 tasks that are always ready. They are spawned from outside, so those of one thread come by the
+/// runtime's global queue. Sleeps of other threads meanwhile.
 fn play_ready_tasks<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime, yields: bool) {
     runtime.block_on(async { timers.sleep(ms(1)).await });
     let ready = ReadyTasks::new(20_000, Duration::from_micros(5), yields);
@@ -255,7 +257,8 @@ fn play_ready_tasks<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime
     ends.join().expect("it does not panic");
 }
 
-/// 20,000 tasks of one thread, or of two workers, whose timeouts elapse all the time; sleeps of other threads meanwhile.
+/// 20,000 tasks of one thread, or of two workers, whose timeouts elapse all the time; sleeps of other threads
+/// meanwhile.
 fn storm<T: Timers>(timers: &T, [of_sleeps, of_timeouts]: [&Lateness; 2], runtime: Runtime) {
     const STORMING: usize = 20_000;
     let over = Arc::new(AtomicBool::new(false));
@@ -279,7 +282,8 @@ fn storm<T: Timers>(timers: &T, [of_sleeps, of_timeouts]: [&Lateness; 2], runtim
     });
 }
 
-/// One of four workers does something to the timer and then blocks; ten sleeps of the others come due meanwhile.
+/// One of four workers does something to the timer and then blocks; ten sleeps of the others come due
+/// meanwhile.
 fn blocked<T: Timers, F>(timers: &T, lateness: &Lateness, act: impl Fn(T) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -327,8 +331,9 @@ fn mass_wake<T: Timers>(timers: &T, lateness: &Lateness) {
     }
 }
 
-/// On two workers 300,000 sleeps come down from a coarse bucket of the wheel, which lasts for `bucket`, while 100 tasks work for 20 us and
-/// yield. A sleep comes due every millisecond, from before the bucket is spread until shortly before the 300,000 are due.
+/// On two workers 300,000 sleeps come down from a coarse bucket of the wheel, which lasts for `bucket`, while
+/// 100 tasks work for 20 us and yield. A sleep comes due every millisecond, from before the bucket is spread
+/// until shortly before the 300,000 are due.
 fn cascade<T: Timers>(timers: &T, lateness: &Lateness, bucket: Duration) {
     const CASCADING: usize = 300_000;
     multi_thread(2).block_on(async {
@@ -357,7 +362,8 @@ fn cascade<T: Timers>(timers: &T, lateness: &Lateness, bucket: Duration) {
     })
 }
 
-/// Nobody drives the runtime for 600 ms: a sleep is as late on either timer, and what the wheel reports is to say so.
+/// Nobody drives the runtime for 600 ms: a sleep is as late on either timer, and what the wheel reports is to
+/// say so.
 fn stall<T: Timers>(timers: &T, lateness: &Lateness) {
     current_thread().block_on(async {
         timers.sleep(ms(1)).await;

@@ -1,10 +1,11 @@
-//! What a timeout around a future that is pending once costs on a given number of workers at once. The peers run in turn, slice by slice:
-//! `contention [WORKERS...] [--rounds N] [--slice-ms N]`, for 1 to 16 workers.
+//! What a timeout around a future that is pending once costs on a given number of workers at once. The peers
+//! run in turn, slice by slice: `contention [WORKERS...] [--rounds N] [--slice-ms N]`, for 1 to 16 workers.
 //!
-//! `ns` is the time that one operation takes one worker, while as many workers run at once as there are cores; `cpu_ns` is the CPU time
-//! of the whole process per operation. `cores_had` is how many cores the slices really had: if that is less than the number of workers
-//! (or of cores, if those are fewer), something else ran on the machine, and the figure is worthless. `handle` is the timeout of a wheel
-//! of one's own, and `labelled` the same, counted under one label by all workers.
+//! `ns` is the time that one operation takes one worker, while as many workers run at once as there are
+//! cores; `cpu_ns` is the CPU time of the whole process per operation. `cores_had` is how many cores the
+//! slices really had: if that is less than the number of workers (or of cores, if those are fewer), something
+//! else ran on the machine, and the figure is worthless. `handle` is the timeout of a wheel of one's own, and
+//! `labelled` the same, counted under one label by all workers.
 
 use std::time::Duration;
 

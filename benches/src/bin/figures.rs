@@ -1,8 +1,9 @@
-//! What single operations cost, relative to other timers. The peers run in turn, slice by slice, so that a change in
-//! the machine's speed affects all of them: `figures [--rounds N] [--slice-ms N] [--most N]`.
+//! What single operations cost, relative to other timers. The peers run in turn, slice by slice, so that a
+//! change in the machine's speed affects all of them: `figures [--rounds N] [--slice-ms N] [--most N]`.
 //!
-//! `cores_had` is how many cores a slice really had. If that is less than one, or less than two for the rows on two workers, something
-//! else was running. With `--cfg tokio_unstable`, the program measures Tokio's alternative timer instead.
+//! `cores_had` is how many cores a slice really had. If that is less than one, or less than two for the rows
+//! on two workers, something else was running. With `--cfg tokio_unstable`, the program measures Tokio's
+//! alternative timer instead.
 
 use std::time::Duration;
 
@@ -100,7 +101,8 @@ struct Table {
 }
 
 impl Table {
-    /// What runs on workers, with Tokio's alternative timer too: on any other thread that hands its timers over to a worker.
+    /// What runs on workers, with Tokio's alternative timer too: on any other thread that hands its timers
+    /// over to a worker.
     fn measure_alternative(&self, stage: &Stage) {
         let peers = [Peer::Tickwheel, Peer::Tokio, Peer::TokioAlt];
         for (work, workers) in [("one", 1), ("two", 2)] {
@@ -111,8 +113,8 @@ impl Table {
         }
     }
 
-    /// Measures each in turn, and prints a line for each with its cost and the ratio to the first: the median over the
-    /// rounds of the ratio within a round.
+    /// Measures each in turn, and prints a line for each with its cost and the ratio to the first: the median
+    /// over the rounds of the ratio within a round.
     fn measure<P: ToString, R: FnMut(u64) -> Duration>(
         &self,
         work: &str,

@@ -1,9 +1,9 @@
-//! What do the keepalives of 100,000 connections cost, each 30 s after the one before, and how late do they come?
-//! `keepalive [--connections N] [--period-s N] [--seconds N] [--rounds N]`.
+//! What do the keepalives of 100,000 connections cost, each 30 s after the one before, and how late do they
+//! come? `keepalive [--connections N] [--period-s N] [--seconds N] [--rounds N]`.
 //!
-//! A connection sends them by an interval, by a sleep in a loop, or when it has been idle for that long, while a thread sees traffic on
-//! one connection after another, whose CPU time is left out. On Tokio's timer an idle connection notes when it was used, and sleeps again
-//! when that was meanwhile.
+//! A connection sends them by an interval, by a sleep in a loop, or when it has been idle for that long,
+//! while a thread sees traffic on one connection after another, whose CPU time is left out. On Tokio's timer
+//! an idle connection notes when it was used, and sleeps again when that was meanwhile.
 
 use std::{
     sync::{

@@ -7,19 +7,22 @@
 //! futures-timer = { path = "../tickwheel/crates/futures-timer" }
 //! ```
 //!
-//! A delay that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that runtime. Any other is on one wheel that
-//! all such delays share, which a thread of its own drives. That thread starts with the first of them and sleeps while none is pending. A
-//! delay moves to that wheel when it is polled outside any runtime, whatever has become of its own.
+//! A delay that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that
+//! runtime. Any other is on one wheel that all such delays share, which a thread of its own drives. That
+//! thread starts with the first of them and sleeps while none is pending. A delay moves to that wheel when it
+//! is polled outside any runtime, whatever has become of its own.
 //!
 //! What differs from the original:
 //!
-//! - A delay is less than one tick late, 1 ms unless [`tickwheel::Builder::build_global`] says otherwise, and its slack of a thousandth of its
-//!   duration. It is never early.
+//! - A delay is less than one tick late, 1 ms unless [`tickwheel::Builder::build_global`] says otherwise, and
+//!   its slack of a thousandth of its duration. It is never early.
 //! - In a runtime the delay goes by the runtime's clock, so `tokio::time::pause` and `advance` apply.
-//! - In a runtime the timer is driven by that runtime, not by a helper thread. It must have its timers enabled (`enable_time`), and a
-//!   task that blocks the only thread of a runtime on a delay, with `futures::executor::block_on` for example, waits forever.
-//! - Creating a delay, dropping it and resetting it to a later instant wake no other thread. The first poll and a reset to an
-//!   earlier instant wake the thread that drives the wheel if it would otherwise wake too late.
+//! - In a runtime the timer is driven by that runtime, not by a helper thread. It must have its timers
+//!   enabled (`enable_time`), and a task that blocks the only thread of a runtime on a delay, with
+//!   `futures::executor::block_on` for example, waits forever.
+//! - Creating a delay, dropping it and resetting it to a later instant wake no other thread. The first poll
+//!   and a reset to an earlier instant wake the thread that drives the wheel if it would otherwise wake too
+//!   late.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations, missing_docs)]
@@ -69,8 +72,8 @@ enum Timer {
 impl Delay {
     /// Creates a delay that completes `dur` from now.
     ///
-    /// It is never early, and less than one tick of its wheel late plus what the runtime adds. A duration that overflows the clock is
-    /// taken as 30 years. Making it needs no runtime.
+    /// It is never early, and less than one tick of its wheel late plus what the runtime adds. A duration
+    /// that overflows the clock is taken as 30 years. Making it needs no runtime.
     ///
     /// # Examples
     ///
@@ -93,7 +96,8 @@ impl Delay {
 
     /// Resets the delay to complete `dur` from now, also if it had completed.
     ///
-    /// The task that polled it last is woken for the new deadline. If the delay had completed, it must be polled again.
+    /// The task that polled it last is woken for the new deadline. If the delay had completed, it must be
+    /// polled again.
     ///
     /// # Examples
     ///

@@ -1,4 +1,5 @@
-//! Measures one report of ten million labelled timeouts to metrics-exporter-prometheus, and the same by a histogram of the facade.
+//! Measures one report of ten million labelled timeouts to metrics-exporter-prometheus, and the same by a
+//! histogram of the facade.
 
 use std::{fs, time::Duration};
 

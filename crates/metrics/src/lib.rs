@@ -17,9 +17,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// A reporter of a wheel to the recorder of the `metrics` facade, once or periodically.
 ///
-/// It reports what [`Exported`] lists, and does not keep the wheel alive. A histogram `h` becomes the counters `h_bucket`, with the label `le` and
-/// cumulative as those of Prometheus, the counter `h_count` and the gauge `h_sum`. A report takes a [snapshot](Wheel::snapshot) of the wheel; its
-/// further work depends on the number of labels, and not on the number of timers that there were.
+/// It reports what [`Exported`] lists, and does not keep the wheel alive. A histogram `h` becomes the
+/// counters `h_bucket`, with the label `le` and cumulative as those of Prometheus, the counter `h_count` and
+/// the gauge `h_sum`. A report takes a [snapshot](Wheel::snapshot) of the wheel; its further work depends on
+/// the number of labels, and not on the number of timers that there were.
 ///
 /// # Examples
 ///
@@ -72,7 +73,8 @@ impl Reporter {
 
     /// Returns a reporter that reports what `source` returns, too, for as long as there is the wheel.
     ///
-    /// It is called for each report, so it must not block. The queues, leases and notifications of `tickwheel-redis` have such a source each.
+    /// It is called for each report, so it must not block. The queues, leases and notifications of
+    /// `tickwheel-redis` have such a source each.
     ///
     /// # Examples
     ///
@@ -143,7 +145,8 @@ impl Reporter {
 
     /// Describes the metrics, reports at once, and then reports every `period`.
     ///
-    /// The future completes when the wheel has been dropped. If the wheel is shut down, it reports a last time and completes.
+    /// The future completes when the wheel has been dropped. If the wheel is shut down, it reports a last
+    /// time and completes.
     ///
     /// The period is kept by Tokio's own timer, so that a wheel whose driver stands still is reported on too.
     ///

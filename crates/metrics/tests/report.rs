@@ -40,7 +40,8 @@ impl Recording {
         }
     }
 
-    /// The values recorded since the last look, by name and labels. A counter is one that was set, not added to.
+    /// The values recorded since the last look, by name and labels. A counter is one that was set, not added
+    /// to.
     fn recorded(&self) -> BTreeMap<String, f64> {
         let recorded = self.snapshotter.snapshot().into_vec().into_iter();
         let values = recorded.map(|(key, _, _, value)| {
@@ -126,7 +127,8 @@ async fn a_report_says_what_metrics_and_snapshot_say() {
     }
 }
 
-/// The samples of a text in Prometheus' format, with the labels of each in order, but for those that differ from scrape to scrape.
+/// The samples of a text in Prometheus' format, with the labels of each in order, but for those that differ
+/// from scrape to scrape.
 fn samples(text: &str) -> BTreeMap<(String, BTreeSet<String>), f64> {
     let lines = text
         .lines()

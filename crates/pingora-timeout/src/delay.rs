@@ -14,8 +14,8 @@ use tokio::{
 
 use crate::own_thread;
 
-/// Completes when its time has come. Polled outside any runtime, it moves to the wheel of its own thread, whatever has become of the runtime
-/// in which it was made.
+/// Completes when its time has come. Polled outside any runtime, it moves to the wheel of its own thread,
+/// whatever has become of the runtime in which it was made.
 #[doc(hidden)]
 pub struct Delay(Timer);
 

@@ -19,8 +19,8 @@ pub const DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD: Duration = Duration::from_sec
 static THRESHOLD: AtomicU64 = AtomicU64::new(DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD.as_secs());
 const DISABLED: u64 = u64::MAX;
 
-/// Sets the duration above which [`fast_timeout()`] uses Tokio's timer, in whole seconds, rounded down: a timeout of as many
-/// whole seconds still uses the wheel. `None` means never.
+/// Sets the duration above which [`fast_timeout()`] uses Tokio's timer, in whole seconds, rounded down: a
+/// timeout of as many whole seconds still uses the wheel. `None` means never.
 ///
 /// A dropped timer leaves the wheel at once, however far away it is, so `None` costs nothing here.
 ///
@@ -97,7 +97,8 @@ impl ToTimeout for FastOrTokioTimeout {
 
 /// Limits a future to a duration.
 ///
-/// The timer starts at the first poll that finds the future pending. It is never early, and less than one tick of its wheel late.
+/// The timer starts at the first poll that finds the future pending. It is never early, and less than one
+/// tick of its wheel late.
 ///
 /// # Examples
 ///
@@ -132,7 +133,8 @@ pub async fn fast_sleep(duration: Duration) {
     TIMER_MANAGER.delay(duration).await
 }
 
-/// Holds timers back from the wheel before a `fork`: [`TimerManager::pause_for_fork`] of the one that everything here uses.
+/// Holds timers back from the wheel before a `fork`: [`TimerManager::pause_for_fork`] of the one that
+/// everything here uses.
 pub fn pause_for_fork() {
     TIMER_MANAGER.pause_for_fork();
 }

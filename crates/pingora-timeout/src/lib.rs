@@ -7,17 +7,17 @@
 //! pingora-timeout = { path = "../tickwheel/crates/pingora-timeout" }
 //! ```
 //!
-//! A timer that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that runtime. Any other is on one wheel that
-//! all such timers share, which a thread of its own drives. One of more than 15 minutes uses Tokio's timer, unless the threshold is
-//! set otherwise, and so needs a runtime.
+//! A timer that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that
+//! runtime. Any other is on one wheel that all such timers share, which a thread of its own drives. One of
+//! more than 15 minutes uses Tokio's timer, unless the threshold is set otherwise, and so needs a runtime.
 //!
 //! What differs from the original:
 //!
-//! - A timer is less than one tick of its wheel late, 1 ms unless [`tickwheel::Builder::build_global`] says otherwise, and its slack of a
-//!   thousandth of its duration. The original rounds up to 10 ms.
+//! - A timer is less than one tick of its wheel late, 1 ms unless [`tickwheel::Builder::build_global`] says
+//!   otherwise, and its slack of a thousandth of its duration. The original rounds up to 10 ms.
 //! - A timer that is dropped leaves the wheel. The original keeps it until its time comes.
-//! - In a runtime no thread of its own wakes every 10 ms, and timers go by the runtime's clock, so `tokio::time::pause` applies.
-//!   The runtime must have its timers enabled (`enable_time`).
+//! - In a runtime no thread of its own wakes every 10 ms, and timers go by the runtime's clock, so
+//!   `tokio::time::pause` applies. The runtime must have its timers enabled (`enable_time`).
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations, missing_docs)]

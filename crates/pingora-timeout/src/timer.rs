@@ -59,7 +59,8 @@ impl TimerManager {
         }
     }
 
-    /// Registers a timer that expires `duration` from now, whether or not anybody waits for it. During a pause it has expired at once.
+    /// Registers a timer that expires `duration` from now, whether or not anybody waits for it. During a
+    /// pause it has expired at once.
     ///
     /// A duration that overflows the clock is taken as 30 years.
     pub fn register_timer(&self, duration: Duration) -> TimerStub {
@@ -83,10 +84,11 @@ impl TimerManager {
         self.paused.load(Ordering::SeqCst)
     }
 
-    /// Holds new timers back from the wheel, and waits for 20 ms until none is being registered. Call it right before `fork`.
+    /// Holds new timers back from the wheel, and waits for 20 ms until none is being registered. Call it
+    /// right before `fork`.
     ///
-    /// A lock that another thread holds during a `fork` stays locked in the child for ever. Runtimes, like all threads, do not survive a
-    /// `fork`: start them after it.
+    /// A lock that another thread holds during a `fork` stays locked in the child for ever. Runtimes, like
+    /// all threads, do not survive a `fork`: start them after it.
     pub fn pause_for_fork(&self) {
         self.paused.store(true, Ordering::SeqCst);
         thread::sleep(WITHIN_A_CALL);

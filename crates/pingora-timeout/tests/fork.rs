@@ -1,4 +1,5 @@
-//! The pause around a `fork`. It is a test program of its own, because it stops the timers of the whole process.
+//! The pause around a `fork`. It is a test program of its own, because it stops the timers of the whole
+//! process.
 
 use std::{future::pending, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Which timers are on the wheel. A test program of its own, because other tests have timers on that wheel too.
+//! Which timers are on the wheel. A test program of its own, because other tests have timers on that wheel
+//! too.
 
 use std::{future::pending, time::Duration};
 

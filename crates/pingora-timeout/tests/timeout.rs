@@ -1,4 +1,5 @@
-//! `timeout` and `sleep`, in a runtime and outside. The original's own tests run on it in `.ci/foreign-tests`.
+//! `timeout` and `sleep`, in a runtime and outside. The original's own tests run on it in
+//! `.ci/foreign-tests`.
 
 use std::{
     fmt::Debug,

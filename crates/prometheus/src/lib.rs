@@ -20,11 +20,12 @@ use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, WeakWheel, 
 
 /// A collector that exports wheels to a registry of `prometheus-client` at each scrape.
 ///
-/// It exports what [`Exported`] lists, and what [further sources](WheelCollector::and_source) return. Wheels of the same name are reported as one, with their counts added up, and of durations the greatest.
-/// A scrape takes a [snapshot](Wheel::snapshot) of each wheel. The collector does not keep a wheel alive.
+/// It exports what [`Exported`] lists, and what [further sources](WheelCollector::and_source) return. Wheels
+/// of the same name are reported as one, with their counts added up, and of durations the greatest. A scrape
+/// takes a [snapshot](Wheel::snapshot) of each wheel. The collector does not keep a wheel alive.
 ///
-/// Register one collector, and add further wheels with [`and`](WheelCollector::and), because a second collector would describe the same metrics again,
-/// which promtool and others refuse.
+/// Register one collector, and add further wheels with [`and`](WheelCollector::and), because a second
+/// collector would describe the same metrics again, which promtool and others refuse.
 ///
 /// # Examples
 ///
@@ -107,8 +108,9 @@ impl WheelCollector {
 
     /// Returns a collector that reports what `source` returns, too.
     ///
-    /// It is called at each scrape, so it must not block. The queues, leases and notifications of `tickwheel-redis` have such a source each. Values
-    /// of the same name and labels are added up as those of wheels are, so add each source once.
+    /// It is called at each scrape, so it must not block. The queues, leases and notifications of
+    /// `tickwheel-redis` have such a source each. Values of the same name and labels are added up as those of
+    /// wheels are, so add each source once.
     ///
     /// # Examples
     ///
@@ -172,7 +174,8 @@ fn encode_family(encoder: &mut DescriptorEncoder<'_>, exported: &[Exported]) -> 
     Ok(())
 }
 
-/// Adds up what wheels of the same name report. Only durations have a fraction, and of these the greatest is reported.
+/// Adds up what wheels of the same name report. Only durations have a fraction, and of these the greatest is
+/// reported.
 fn add(sum: &mut ExportedValue, value: &ExportedValue) {
     match (sum, value) {
         (ExportedValue::Count(sum), ExportedValue::Count(count)) => *sum += count,
@@ -206,7 +209,8 @@ fn describe<'e>(
         _ => MetricType::Gauge,
     };
     if let Some(family) = name.strip_suffix("_total") {
-        // OpenMetrics describes a counter without `_total`. Readers of Prometheus' own format look for the name of the samples.
+        // OpenMetrics describes a counter without `_total`. Readers of Prometheus' own format look for the
+        // name of the samples.
         encoder.encode_descriptor(name, help, None, kind)?;
         return encoder.encode_descriptor(family, help, None, kind);
     }

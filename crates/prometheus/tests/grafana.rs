@@ -1,5 +1,6 @@
-//! grafana.json and grafana-alerts.json query only what is exported: the names, labels and label values of each query are looked up in a scrape.
-//! Those of queues and leases on Redis are looked up by tests/exported.rs of tickwheel-redis, which has some.
+//! grafana.json and grafana-alerts.json query only what is exported: the names, labels and label values of
+//! each query are looked up in a scrape. Those of queues and leases on Redis are looked up by
+//! tests/exported.rs of tickwheel-redis, which has some.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

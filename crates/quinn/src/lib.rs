@@ -18,8 +18,9 @@ use tickwheel::{Sleep, Wheel};
 
 /// A `quinn::Runtime` whose timers are on a wheel, while sockets and tasks are left to another runtime.
 ///
-/// Each connection has one timer, set for the earliest of its deadlines. Nearly every packet moves it, nearly always to a later instant, and on
-/// a wheel that costs one store. Timers are as precise as those of [`Wheel::sleep`], and the wheel's limit and shutdown do not concern them.
+/// Each connection has one timer, set for the earliest of its deadlines. Nearly every packet moves it, nearly
+/// always to a later instant, and on a wheel that costs one store. Timers are as precise as those of
+/// [`Wheel::sleep`], and the wheel's limit and shutdown do not concern them.
 ///
 /// # Examples
 ///
@@ -48,7 +49,8 @@ pub struct WheelRuntime {
 }
 
 impl WheelRuntime {
-    /// Creates a runtime that takes timers from `wheel`, and everything else from `runtime`, such as `quinn::TokioRuntime`.
+    /// Creates a runtime that takes timers from `wheel`, and everything else from `runtime`, such as
+    /// `quinn::TokioRuntime`.
     ///
     /// # Examples
     ///

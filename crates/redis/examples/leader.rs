@@ -1,5 +1,6 @@
-//! Three processes elect a leader with a lease. The leader is suspended (SIGSTOP), another process takes over, and the first resumes
-//! (SIGCONT) and finds that it has lost the lease. Then the leader is killed. A timeline shows the events.
+//! Three processes elect a leader with a lease. The leader is suspended (SIGSTOP), another process takes
+//! over, and the first resumes (SIGCONT) and finds that it has lost the lease. Then the leader is killed. A
+//! timeline shows the events.
 //!
 //! ```text
 //! cargo run --release -p tickwheel-redis --example leader

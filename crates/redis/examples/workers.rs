@@ -1,8 +1,9 @@
 //! Delayed jobs on three worker processes, one of which is killed halfway, on a server that is restarted.
 //!
-//! It starts a server of its own whose append-only file is written before each answer (`--redis URL` uses a running one and does not
-//! restart it), schedules jobs with delays of up to two seconds, shows the progress, and ends with one table. It fails if an acknowledged
-//! job is not done, or if a job is delivered twice without a lost lease that explains it.
+//! It starts a server of its own whose append-only file is written before each answer (`--redis URL` uses a
+//! running one and does not restart it), schedules jobs with delays of up to two seconds, shows the progress,
+//! and ends with one table. It fails if an acknowledged job is not done, or if a job is delivered twice
+//! without a lost lease that explains it.
 //!
 //!     cargo run --release -p tickwheel-redis --example workers -- --jobs 50000 --seconds 20 --workers 3
 
@@ -132,10 +133,12 @@ async fn manage(options: Options) -> ExitCode {
     report::print(&fleet, &acknowledged, dead, commands.sum())
 }
 
-/// How many calls of `schedule` have failed and are made again since that was last shown, and how the last one failed.
+/// How many calls of `schedule` have failed and are made again since that was last shown, and how the last
+/// one failed.
 static AGAIN: Mutex<(u64, String)> = Mutex::new((0, String::new()));
 
-/// Schedules evenly over the time, each job due up to two seconds later. Returns the ids that were acknowledged.
+/// Schedules evenly over the time, each job due up to two seconds later. Returns the ids that were
+/// acknowledged.
 async fn schedule<C: tickwheel_redis::Connection>(
     jobs: DelayedJobs<C>,
     wheel: Wheel,

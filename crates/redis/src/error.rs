@@ -9,7 +9,8 @@ use tickwheel::SleepError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Redis could not be reached, or refused the call: it is unavailable, starting, out of memory, or rejects our credentials.
+    /// Redis could not be reached, or refused the call: it is unavailable, starting, out of memory, or
+    /// rejects our credentials.
     Redis(RedisError),
     /// Redis did not answer in the time in which an answer would have been useful.
     NoAnswer {
@@ -46,7 +47,8 @@ pub enum Error {
         /// The server's `maxmemory-policy`.
         policy: String,
     },
-    /// A key of this crate holds a value of another type, or one that is none of this crate's, because another program has written to it.
+    /// A key of this crate holds a value of another type, or one that is none of this crate's, because
+    /// another program has written to it.
     WrongType {
         /// The keys of the call, which include that key.
         keys: Vec<String>,
@@ -67,12 +69,14 @@ pub enum Error {
     },
     /// The wheel refused a timer because it is full or has been shut down.
     Wheel(SleepError),
-    /// The runtime on which the lease was acquired or the worker was started has been shut down, or there is no current runtime.
+    /// The runtime on which the lease was acquired or the worker was started has been shut down, or there is
+    /// no current runtime.
     NoRuntime,
 }
 
 impl Error {
-    /// Whether the client stopped waiting for an answer, so that the call may or may not have been carried out.
+    /// Whether the client stopped waiting for an answer, so that the call may or may not have been carried
+    /// out.
     pub(crate) fn is_unanswered(&self) -> bool {
         match self {
             Error::Redis(error) => error.is_timeout(),
@@ -99,12 +103,14 @@ impl Error {
         matches!(self, Error::Redis(error) if error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain))
     }
 
-    /// Whether the call was certainly not carried out, except by an earlier attempt that the client repeated on its own.
+    /// Whether the call was certainly not carried out, except by an earlier attempt that the client repeated
+    /// on its own.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             // A script that fails halfway reports an error too, but ours check before they write.
             Error::Redis(error) => match error.kind() {
-                // A cluster client reports these after several attempts of its own, of which an earlier one may have arrived.
+                // A cluster client reports these after several attempts of its own, of which an earlier one
+                // may have arrived.
                 ErrorKind::Server(_) if error.is_cluster_error() => false,
                 ErrorKind::Server(ServerErrorKind::MasterDown | ServerErrorKind::ReadOnly) => false,
                 ErrorKind::Server(_) | ErrorKind::Extension => true,
@@ -115,7 +121,8 @@ impl Error {
         }
     }
 
-    /// Whether a worker cannot go on, because only another setting or program can avoid the error, or because its runtime has ended.
+    /// Whether a worker cannot go on, because only another setting or program can avoid the error, or because
+    /// its runtime has ended.
     pub(crate) fn ends_work(&self) -> bool {
         matches!(
             self,

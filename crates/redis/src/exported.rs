@@ -1,4 +1,5 @@
-//! `List`: the values that a queue, leases or notifications export, in the form that exporters of a wheel read.
+//! `List`: the values that a queue, leases or notifications export, in the form that exporters of a wheel
+//! read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,7 +105,8 @@ impl List {
     }
 }
 
-/// How the renewals of leases ended, for a metric whose label `outcome` says so. A renewal that Redis refuses is a loss.
+/// How the renewals of leases ended, for a metric whose label `outcome` says so. A renewal that Redis refuses
+/// is a loss.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     pub(crate) renewed: Counter,

@@ -9,7 +9,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{error::Error, local};
 
-/// How long others wait for whoever is at it. Longer than a round trip takes; short, because its future may not be polled any more.
+/// How long others wait for whoever is at it. Longer than a round trip takes; short, because its future may
+/// not be polled any more.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A check that is repeated until it has succeeded once.

@@ -2,14 +2,16 @@
 
 use std::{fmt::Write, sync::LazyLock};
 
-/// The common part of the keys of one lease or partition. They share a hash tag, and therefore a slot of a cluster.
+/// The common part of the keys of one lease or partition. They share a hash tag, and therefore a slot of a
+/// cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     tag: String,
 }
 
 impl Tag {
-    /// Creates `prefix:{name}`. Braces in either part are escaped, so that the only pair of braces is the hash tag's.
+    /// Creates `prefix:{name}`. Braces in either part are escaped, so that the only pair of braces is the
+    /// hash tag's.
     pub(crate) fn new(prefix: &str, name: &str) -> Tag {
         let mut tag = String::with_capacity(prefix.len() + name.len() + 3);
         escape(&mut tag, prefix);

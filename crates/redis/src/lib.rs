@@ -1,17 +1,19 @@
 //! Distributed leases and delayed jobs on Redis, timed by a [`tickwheel::Wheel`].
 //!
-//! - [`Leases`]: named leases, each held by at most one process of a fleet at a time and renewed for as long as its holder lives. A
-//!   lease has a fencing token, and a future that completes when it is lost.
-//! - [`DelayedJobs`]: a queue of jobs that become due later, outlive the process that scheduled them, and are delivered at least once.
+//! - [`Leases`]: named leases, each held by at most one process of a fleet at a time and renewed for as long
+//!   as its holder lives. A lease has a fencing token, and a future that completes when it is lost.
+//! - [`DelayedJobs`]: a queue of jobs that become due later, outlive the process that scheduled them, and are
+//!   delivered at least once.
 //!
-//! The crate works with Redis 7.0 or Valkey 7.2 and later, standalone or as a cluster, through any connection of the `redis` crate that
-//! can be cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by itself), or `cluster_async::ClusterConnection`. [`sentinel::Connection`]
-//! follows the master of a set-up with Redis Sentinel.
+//! The crate works with Redis 7.0 or Valkey 7.2 and later, standalone or as a cluster, through any connection
+//! of the `redis` crate that can be cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by
+//! itself), or `cluster_async::ClusterConnection`. [`sentinel::Connection`] follows the master of a set-up
+//! with Redis Sentinel.
 //!
 //! # Being watched
 //!
-//! [`DelayedJobs::source`], [`Leases::source`] and [`Notifications::source`] report to the exporters of a wheel, the packages `tickwheel-prometheus`
-//! and `tickwheel-metrics`:
+//! [`DelayedJobs::source`], [`Leases::source`] and [`Notifications::source`] report to the exporters of a
+//! wheel, the packages `tickwheel-prometheus` and `tickwheel-metrics`:
 //!
 //! ```no_run
 //! # async fn example(wheel: tickwheel::Wheel, connection: redis::aio::ConnectionManager) {
@@ -45,22 +47,26 @@
 //! | `tickwheel_redis_notifications_reconnects_total` | counter | | connections for notifications that took the place of one that had ended |
 //! | `tickwheel_redis_notifications_failures_total` | counter | | connections for notifications that ended or could not be made |
 //!
-//! The values of a queue have the labels `wheel`, the name of its wheel, and `queue`, and those of leases `wheel` and `prefix`. What a process counts
-//! by itself is exact, and costs a relaxed atomic addition each, or two for a delivery. What only Redis knows is sampled by
-//! [`DelayedJobs::sample`] and [`sample_every`](DelayedJobs::sample_every), so that an exporter never waits for Redis, and is missing before the first
-//! sample. Every process that samples a queue reports the whole queue: take the greatest over the fleet (`max by (queue)`), not the sum.
+//! The values of a queue have the labels `wheel`, the name of its wheel, and `queue`, and those of leases
+//! `wheel` and `prefix`. What a process counts by itself is exact, and costs a relaxed atomic addition each,
+//! or two for a delivery. What only Redis knows is sampled by [`DelayedJobs::sample`] and
+//! [`sample_every`](DelayedJobs::sample_every), so that an exporter never waits for Redis, and is missing
+//! before the first sample. Every process that samples a queue reports the whole queue: take the greatest
+//! over the fleet (`max by (queue)`), not the sum.
 //!
 //! `docs/guarantees.md` in the repository lists what is promised and what Redis itself can lose.
 //!
 //! # Layout
 //!
-//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent, and `sentinel` one of these that follows a master. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
-//! and falls back to EVAL where the server does not have it; `silence` asks another node of a cluster that does not answer. `nonce`
-//! draws call names and jitter. `policy` checks whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever
-//! runtime polls them. `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a process.
-//! `exported` has the lists that exporters read.
-//! `lease/` contains the leases: `state` is the pure state machine of renewal and release, and `keeper` the task of each runtime that
-//! drives its leases. `jobs/` contains the delayed jobs and their Lua scripts.
+//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent, and
+//! `sentinel` one of these that follows a master. `keys` builds key names, with one hash tag each. `script`
+//! runs a Lua script with EVALSHA and falls back to EVAL where the server does not have it; `silence` asks
+//! another node of a cluster that does not answer. `nonce` draws call names and jitter. `policy` checks
+//! whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever runtime polls them.
+//! `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a
+//! process. `exported` has the lists that exporters read. `lease/` contains the leases: `state` is the pure
+//! state machine of renewal and release, and `keeper` the task of each runtime that drives its leases.
+//! `jobs/` contains the delayed jobs and their Lua scripts.
 #![forbid(unsafe_code)]
 
 mod connection;

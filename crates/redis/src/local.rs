@@ -1,7 +1,8 @@
 //! Timers that belong to whichever runtime polls them.
 //!
-//! A future of this crate may be polled on one runtime, kept, and polled again on another after the first has ended or is no longer
-//! driven. A timer of the first would then never fire, or panic. The limits of calls must hold all the same, so they use these timers.
+//! A future of this crate may be polled on one runtime, kept, and polled again on another after the first has
+//! ended or is no longer driven. A timer of the first would then never fire, or panic. The limits of calls
+//! must hold all the same, so they use these timers.
 
 use std::{
     future::Future,
@@ -17,8 +18,8 @@ use tokio::{
     time::{self, Instant},
 };
 
-/// A sleep on Tokio's timer of the runtime that polls it. Outside a runtime it has no timer, and completes only when it is polled late
-/// enough.
+/// A sleep on Tokio's timer of the runtime that polls it. Outside a runtime it has no timer, and completes
+/// only when it is polled late enough.
 #[derive(Debug)]
 pub(crate) struct LocalSleep {
     until: Instant,
@@ -50,7 +51,8 @@ impl Future for LocalSleep {
     }
 }
 
-/// A sleep on a wheel, which has its entry with the runtime that polls it. Outside a runtime, it stays where it is.
+/// A sleep on a wheel, which has its entry with the runtime that polls it. Outside a runtime, it stays where
+/// it is.
 pub(crate) struct LocalEntry {
     wheel: Wheel,
     until: Instant,
@@ -94,7 +96,8 @@ impl Future for LocalEntry {
     }
 }
 
-/// Returns when `duration` will have passed or, if that overflows the clock, an instant 30 years ahead, as Tokio does.
+/// Returns when `duration` will have passed or, if that overflows the clock, an instant 30 years ahead, as
+/// Tokio does.
 pub(crate) fn after(duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
     let now = Instant::now();

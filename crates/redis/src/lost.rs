@@ -1,4 +1,5 @@
-//! `Validity`: until when a lease or a job is held, and `Lost`: the future that completes when it is not held any more.
+//! `Validity`: until when a lease or a job is held, and `Lost`: the future that completes when it is not held
+//! any more.
 
 use std::{
     fmt,
@@ -14,7 +15,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::local::LocalSleep;
 
-/// How long before its end a claim is reported as lost, because Tokio's timer may be a millisecond late, and the task that waits a moment.
+/// How long before its end a claim is reported as lost, because Tokio's timer may be a millisecond late, and
+/// the task that waits a moment.
 const EARLY: Duration = Duration::from_millis(2);
 
 /// Until when a claim is valid. It can be extended until it has expired or been lost, and never afterwards.
@@ -56,7 +58,8 @@ impl Validity {
         self.lock().granted
     }
 
-    /// Moves the end to a later instant. Returns `false` and changes nothing if the claim has expired or been lost.
+    /// Moves the end to a later instant. Returns `false` and changes nothing if the claim has expired or been
+    /// lost.
     pub(crate) fn extend(&self, until: Instant) -> bool {
         let mut ends = self.lock();
         if self.lost.is_cancelled() || ends.until <= Instant::now() {
@@ -134,11 +137,13 @@ impl fmt::Debug for Validity {
 
 /// A future that completes when a lease or a job is no longer held.
 ///
-/// It completes when the lease or job is given up or lost, and no later than it may expire, by the local clock and whatever Redis says.
-/// Every poll reads the clock, and a timer of the runtime that polls it wakes it in time, whatever has become of the runtime on which the
-/// lease or job is renewed. Polled outside a runtime, it has no timer, and is woken only when somebody else notices the loss.
+/// It completes when the lease or job is given up or lost, and no later than it may expire, by the local
+/// clock and whatever Redis says. Every poll reads the clock, and a timer of the runtime that polls it wakes
+/// it in time, whatever has become of the runtime on which the lease or job is renewed. Polled outside a
+/// runtime, it has no timer, and is woken only when somebody else notices the loss.
 ///
-/// A clone waits for the same lease or job. Polling it again after it has completed returns `Ready` again, and dropping it has no effect.
+/// A clone waits for the same lease or job. Polling it again after it has completed returns `Ready` again,
+/// and dropping it has no effect.
 ///
 /// # Examples
 ///

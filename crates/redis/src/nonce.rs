@@ -7,7 +7,8 @@ use std::{fmt, time::Duration};
 pub(crate) struct Nonce(u128);
 
 impl Nonce {
-    /// Asks the operating system each time, because a fork and a restored snapshot share all that a process has drawn before.
+    /// Asks the operating system each time, because a fork and a restored snapshot share all that a process
+    /// has drawn before.
     ///
     /// # Panics
     ///

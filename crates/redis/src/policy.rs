@@ -11,8 +11,8 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The check is repeated until it
-    /// has succeeded once.
+    /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The
+    /// check is repeated until it has succeeded once.
     pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
         self.checked.ensure(|| ask(connection.clone())).await
     }

@@ -27,15 +27,18 @@ use tokio::{
 
 use crate::{connection::Connection, local};
 
-/// A connection that is made anew when it breaks, or when it has been silent for too long while requests wait.
+/// A connection that is made anew when it breaks, or when it has been silent for too long while requests
+/// wait.
 ///
-/// The connections of the `redis` crate are made anew when they break, if at all. One whose other end has vanished without a word, for
-/// example behind a firewall that has forgotten it, does not break for as long as TCP keeps trying, which may be a quarter of an hour. This
-/// one is given up after [two seconds](Reconnecting::silence). One to a server that has become a replica is made anew when that refuses a
-/// request, because a name or a proxy may lead to the new master by then.
+/// The connections of the `redis` crate are made anew when they break, if at all. One whose other end has
+/// vanished without a word, for example behind a firewall that has forgotten it, does not break for as long
+/// as TCP keeps trying, which may be a quarter of an hour. This one is given up after [two
+/// seconds](Reconnecting::silence). One to a server that has become a replica is made anew when that refuses
+/// a request, because a name or a proxy may lead to the new master by then.
 ///
-/// Each runtime that sends requests has a connection of its own, so that a runtime which ends, blocks or is not driven any more concerns
-/// no other. A connection is made at first use, and after a failure by the next request.
+/// Each runtime that sends requests has a connection of its own, so that a runtime which ends, blocks or is
+/// not driven any more concerns no other. A connection is made at first use, and after a failure by the next
+/// request.
 ///
 /// # Examples
 ///
@@ -196,10 +199,12 @@ impl<C: Connection> Reconnecting<C> {
         }
     }
 
-    /// Sets how long a connection may be silent while requests wait before it is replaced, two seconds by default.
+    /// Sets how long a connection may be silent while requests wait before it is replaced, two seconds by
+    /// default.
     ///
-    /// It should be longer than the slowest answer that still is one. A single request is given up after three times this duration, even if
-    /// others are answered, because one node of a cluster may be silent. A duration of more than ten years is taken as ten years.
+    /// It should be longer than the slowest answer that still is one. A single request is given up after
+    /// three times this duration, even if others are answered, because one node of a cluster may be silent. A
+    /// duration of more than ten years is taken as ten years.
     ///
     /// # Examples
     ///

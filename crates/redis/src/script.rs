@@ -64,7 +64,8 @@ impl Call {
         self
     }
 
-    /// Returns a call with a short answer, which arrives behind those of all calls that were sent to the same server before.
+    /// Returns a call with a short answer, which arrives behind those of all calls that were sent to the same
+    /// server before.
     pub(crate) fn probe(&self) -> Call {
         static PROBE: Script = Script::new("#!lua flags=allow-oom\nreturn 1");
         Call {
@@ -76,8 +77,8 @@ impl Call {
 
     /// Sends the call once.
     ///
-    /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would have to reach every node
-    /// of a cluster, including those that are unavailable.
+    /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would
+    /// have to reach every node of a cluster, including those that are unavailable.
     pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
         let key = self.keys.first().map_or("", |key| key);
         let answer = look_elsewhere(connection, key, guarded(self.query(connection.clone()))).await;

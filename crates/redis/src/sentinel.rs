@@ -22,20 +22,25 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::reconnecting::{Reconnecting, connect};
 
-/// A connection that asks the sentinels where the master is, and asks them again when the master is gone, silent, or has become a replica.
+/// A connection that asks the sentinels where the master is, and asks them again when the master is gone,
+/// silent, or has become a replica.
 ///
-/// Like [`Reconnecting`], it has a connection for each runtime that sends requests, which is made at first use. It leaves a master when
+/// Like [`Reconnecting`], it has a connection for each runtime that sends requests, which is made at first
+/// use. It leaves a master when
 ///
-/// - the sentinels publish that there is another (`+switch-master`), to which each runtime listens on a second connection, to one of them;
+/// - the sentinels publish that there is another (`+switch-master`), to which each runtime listens on a
+///   second connection, to one of them;
 /// - it has closed the connection, as one that was killed does;
-/// - it has been silent for [two seconds](Connection::silence) while requests wait, as one whose machine has vanished is;
+/// - it has been silent for [two seconds](Connection::silence) while requests wait, as one whose machine has
+///   vanished is;
 /// - it refuses a request because it has become a replica.
 ///
-/// What was under way then fails, and the next request goes to the master that the sentinels name by then. Until they have agreed on one, requests
-/// fail with errors that leases and queues wait out. See `docs/guarantees.md` for what a failover means for them.
+/// What was under way then fails, and the next request goes to the master that the sentinels name by then.
+/// Until they have agreed on one, requests fail with errors that leases and queues wait out. See
+/// `docs/guarantees.md` for what a failover means for them.
 ///
-/// The client is to be one for the master, `SentinelServerType::Master`. Its sentinels are asked on a thread of their own, for a few
-/// milliseconds at each lookup, so that no runtime waits for another.
+/// The client is to be one for the master, `SentinelServerType::Master`. Its sentinels are asked on a thread
+/// of their own, for a few milliseconds at each lookup, so that no runtime waits for another.
 ///
 /// # Examples
 ///
@@ -89,7 +94,8 @@ impl Connection {
         }
     }
 
-    /// Sets how long a connection may be silent while requests wait before the sentinels are asked again, two seconds by default.
+    /// Sets how long a connection may be silent while requests wait before the sentinels are asked again, two
+    /// seconds by default.
     ///
     /// It should be longer than the slowest answer that still is one.
     ///
@@ -211,7 +217,8 @@ impl Master {
 
     async fn listen_until_moved(&self, old: &str) -> RedisResult<()> {
         let (mut sink, mut messages) = within(self.listen()).await?;
-        // Another may have become the master before the subscription was made, and a message may be about a master that is none of ours.
+        // Another may have become the master before the subscription was made, and a message may be about a
+        // master that is none of ours.
         while address(&self.client().await?) == old {
             loop {
                 match timeout(SILENCE, messages.next()).await {
@@ -242,8 +249,8 @@ impl Master {
 
     /// Asks the sentinels.
     ///
-    /// One client serves all runtimes and has to be locked while it asks. A future that holds the lock may not be polled any more, so a thread
-    /// of its own asks.
+    /// One client serves all runtimes and has to be locked while it asks. A future that holds the lock may
+    /// not be polled any more, so a thread of its own asks.
     async fn ask(&self, question: Question) -> RedisResult<Client> {
         let (answer, answered) = oneshot::channel();
         let client = self.client.clone();

@@ -1,8 +1,9 @@
 //! `look_elsewhere`: what to do about a cluster that does not answer.
 //!
-//! A cluster client learns from an error that a slot has moved. A master that is suspended, or whose machine has vanished, sends no
-//! error and leaves its connections open, so the client would keep using it for as long as TCP does, long after a replica has taken
-//! over. Any other node answers that the slot has moved, which makes the client read the slot map again.
+//! A cluster client learns from an error that a slot has moved. A master that is suspended, or whose machine
+//! has vanished, sends no error and leaves its connections open, so the client would keep using it for as
+//! long as TCP does, long after a replica has taken over. Any other node answers that the slot has moved,
+//! which makes the client read the slot map again.
 
 use std::{any::Any, pin::pin, time::Duration};
 
@@ -13,11 +14,12 @@ use redis::{
 
 use crate::{connection::Connection, local::sleep, reconnecting::Reconnecting, script::guarded};
 
-/// How long a call waits for its answer before another node is asked. Shorter than most clients' response timeouts, because a call that
-/// has failed asks nobody.
+/// How long a call waits for its answer before another node is asked. Shorter than most clients' response
+/// timeouts, because a call that has failed asks nobody.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// Waits for the answer to a call on `key`. If a cluster stays silent for [`SILENCE`], asks a random node for the key once.
+/// Waits for the answer to a call on `key`. If a cluster stays silent for [`SILENCE`], asks a random node for
+/// the key once.
 pub(crate) async fn look_elsewhere<T>(
     connection: &impl Connection,
     key: &str,
@@ -32,7 +34,8 @@ pub(crate) async fn look_elsewhere<T>(
         let Some(mut cluster) = cluster(connection) else {
             return;
         };
-        // The scripts use GET too, so access control permits it. Whatever the owner of the slot answers is of no interest.
+        // The scripts use GET too, so access control permits it. Whatever the owner of the slot answers is of
+        // no interest.
         let mut command = redis::cmd("GET");
         command.arg(key);
         let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);

@@ -1,4 +1,5 @@
-//! A process that is forked, as one whose virtual machine's snapshot is restored twice: both copies go on from the same memory.
+//! A process that is forked, as one whose virtual machine's snapshot is restored twice: both copies go on
+//! from the same memory.
 
 use std::{os::unix::process::parent_id, process::Command, time::Duration};
 

@@ -70,7 +70,8 @@ fn key(name: &str) -> String {
     format!("tickwheel:jobs:{{q:0}}:{name}")
 }
 
-/// How many commands the server has carried out, those of scripts included, and without those that ask it that.
+/// How many commands the server has carried out, those of scripts included, and without those that ask it
+/// that.
 fn commands(server: &Server) -> u64 {
     let stats: String = server.command(&["INFO", "commandstats"]);
     let calls = stats.lines().filter_map(|line| {

@@ -1,8 +1,10 @@
-//! How long a failover delays a queue. The master of its slot dies, and every acknowledged job that the replica has is delivered.
+//! How long a failover delays a queue. The master of its slot dies, and every acknowledged job that the
+//! replica has is delivered.
 //!
-//! `TICKWHEEL_FAILOVERS` is the number of failovers in each test, 1 by default. Each prints a line. They alternate: the machine is idle
-//! or busy, the client has no response timeout or one of half a second, and the jobs wait in Redis or have been claimed by a worker.
-//! `docs/guarantees.md` has the distribution over a long run.
+//! `TICKWHEEL_FAILOVERS` is the number of failovers in each test, 1 by default. Each prints a line. They
+//! alternate: the machine is idle or busy, the client has no response timeout or one of half a second, and
+//! the jobs wait in Redis or have been claimed by a worker. `docs/guarantees.md` has the distribution over a
+//! long run.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +50,8 @@ struct Scene {
     death: Death,
     /// Whether two threads spin meanwhile.
     busy: bool,
-    /// Whether a worker has claimed the jobs before the master dies, so that they come again after their leases.
+    /// Whether a worker has claimed the jobs before the master dies, so that they come again after their
+    /// leases.
     claimed: bool,
     /// The limit of the cluster client for an answer.
     response_timeout: Option<Duration>,

@@ -30,7 +30,8 @@ fn micros(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).unwrap().as_micros()
 }
 
-/// Says its own time; schedules one job for the parent, and works on one of the parent's for longer than a lease.
+/// Says its own time; schedules one job for the parent, and works on one of the parent's for longer than a
+/// lease.
 #[test]
 #[ignore = "a role of the tests here"]
 fn client() {

@@ -20,7 +20,8 @@ fn key(what: &str) -> String {
     format!("tickwheel:jobs:{{q:0}}:{what}")
 }
 
-/// Puts a job in each place: `running` and `claimed` under leases that have run out, of a worker whose runtime has gone.
+/// Puts a job in each place: `running` and `claimed` under leases that have run out, of a worker whose
+/// runtime has gone.
 fn put_a_job_in_each_place(server: &Server) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -137,8 +138,8 @@ async fn something_else_at_a_key_moves_no_job_to_nowhere() {
     }
 }
 
-/// What is stored of a queue goes with all else. Who was there goes on, and who comes may bring another number of partitions: they
-/// share the partitions that both have. docs/guarantees.md says so.
+/// What is stored of a queue goes with all else. Who was there goes on, and who comes may bring another
+/// number of partitions: they share the partitions that both have. docs/guarantees.md says so.
 #[tokio::test]
 async fn after_flushall_a_running_program_goes_on_and_a_new_one_may_bring_another_number() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! Delayed jobs while replies get lost, and while Redis is unreachable, suspended, restarted, full or misconfigured.
+//! Delayed jobs while replies get lost, and while Redis is unreachable, suspended, restarted, full or
+//! misconfigured.
 
 use std::time::{Duration, Instant};
 

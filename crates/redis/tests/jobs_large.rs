@@ -65,7 +65,8 @@ async fn slow_connection(server: &Server) -> (SlowLink, ConnectionManager) {
     (link, connection)
 }
 
-/// Forty small jobs in four partitions and a lease of five seconds live through one large job, which ends as `settle` expects.
+/// Forty small jobs in four partitions and a lease of five seconds live through one large job, which ends as
+/// `settle` expects.
 async fn large_job(limits: impl Fn(Jobs) -> Jobs, delivered: bool) {
     let server = Server::start();
     let direct = queue(&server, "q").await.partitions(4);
@@ -270,7 +271,8 @@ async fn large_dead_jobs_are_listed() {
     }
 }
 
-/// Entries that this crate would not have stored. Each is skipped or buried and named, and its neighbours are delivered.
+/// Entries that this crate would not have stored. Each is skipped or buried and named, and its neighbours are
+/// delivered.
 #[tokio::test]
 async fn damaged_entries_stop_no_partition() {
     let server = Server::start();

@@ -26,7 +26,8 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How late jobs of 300 ms are on four workers that are busy for three quarters of the time: the median and the most.
+/// How late jobs of 300 ms are on four workers that are busy for three quarters of the time: the median and
+/// the most.
 async fn lateness(
     jobs_in_all: u32,
     places: usize,
@@ -144,7 +145,8 @@ async fn backlog(jobs_in_all: usize, workers: usize, places: usize) -> (f64, f64
 
 /// `cargo test --release -p tickwheel-redis --test jobs_shared -- --ignored --nocapture`
 ///
-/// Both settings run at the same time, on a server each, so that whatever else the machine does delays the jobs of both.
+/// Both settings run at the same time, on a server each, so that whatever else the machine does delays the
+/// jobs of both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn measure_lateness() {
@@ -224,7 +226,8 @@ async fn a_due_job_wakes_a_handful_of_many_idle_workers() {
     assert!(sent[10] < 20, "{sent:?}");
 }
 
-/// Starts so many workers that do one job of 300 ms after another, and waits until all of them have nothing to do.
+/// Starts so many workers that do one job of 300 ms after another, and waits until all of them have nothing
+/// to do.
 async fn idle_workers(jobs: &Jobs, workers: usize) -> (JoinSet<()>, UnboundedReceiver<Instant>) {
     let (started, starts) = unbounded_channel();
     let mut running = JoinSet::new();

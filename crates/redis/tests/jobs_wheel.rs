@@ -115,7 +115,8 @@ async fn what_is_due_at_one_tick_is_started_by_one_command() {
     assert!(sent <= 2 + sweeps, "{sent} commands to start {JOBS} jobs");
 }
 
-/// Jobs that come one by one do not tell how many it could work on at once, so it claims no more than it has been seen to.
+/// Jobs that come one by one do not tell how many it could work on at once, so it claims no more than it has
+/// been seen to.
 #[tokio::test]
 async fn no_more_is_claimed_ahead_than_the_worker_has_been_seen_to_have_room_for() {
     let server = Server::start();

@@ -24,8 +24,8 @@ async fn leases(url: &str) -> Leases<ConnectionManager> {
     Leases::new(&Wheel::new(), connect(url).await)
 }
 
-/// Breaks something, and waits until the holder hears of it: not before the lease was near its end, as nobody said that it is
-/// lost, and with a valid_until that is never later than it was promised.
+/// Breaks something, and waits until the holder hears of it: not before the lease was near its end, as nobody
+/// said that it is lost, and with a valid_until that is never later than it was promised.
 async fn hears_of(lease: &Lease, break_it: impl AsyncFnOnce()) {
     let end = lease.valid_until();
     until(|| async { lease.valid_until() > end }).await;

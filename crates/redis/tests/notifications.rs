@@ -56,7 +56,8 @@ impl Drop for StoppedWheel {
     }
 }
 
-/// Hands a lease from one process's leases to the other's, again and again, each time when the other has looked.
+/// Hands a lease from one process's leases to the other's, again and again, each time when the other has
+/// looked.
 async fn hand_over<A: Connection, B: Connection>(giver: &Leases<A>, taker: &Leases<B>, times: u32) {
     for _ in 0..times {
         let lease = soon(giver.acquire("x", MINUTE)).await.unwrap();
@@ -158,7 +159,8 @@ async fn a_release_wakes_who_waits_in_a_cluster() {
     }
 }
 
-/// The connections to a cluster on which messages arrive: by a client of RESP3, its own, and not one that is made for that.
+/// The connections to a cluster on which messages arrive: by a client of RESP3, its own, and not one that is
+/// made for that.
 #[tokio::test]
 async fn a_client_of_resp3_hears_by_its_own_connection() {
     let cluster = Cluster::start();

@@ -1,4 +1,5 @@
-//! Where a panic about a misuse says that it is: in the caller's file. In a program of its own, because it sets the process's hook.
+//! Where a panic about a misuse says that it is: in the caller's file. In a program of its own, because it
+//! sets the process's hook.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},

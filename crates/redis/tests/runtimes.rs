@@ -1,4 +1,5 @@
-//! One handle is used from several runtimes: what one of them ends, blocks or leaves undriven disturbs no other.
+//! One handle is used from several runtimes: what one of them ends, blocks or leaves undriven disturbs no
+//! other.
 
 mod support;
 
@@ -126,7 +127,8 @@ fn a_loss_is_reported_where_somebody_waits_for_it() {
     assert!(lease.valid_until() <= Instant::now());
 }
 
-/// Waits for a loss, of which whoever waits is told, and does not find out by himself when he is polled for another reason.
+/// Waits for a loss, of which whoever waits is told, and does not find out by himself when he is polled for
+/// another reason.
 async fn told(lost: Lost) {
     let began = Instant::now();
     soon(lost).await;
@@ -196,7 +198,8 @@ fn an_acquire_goes_on_on_the_runtime_that_polls_it() {
     assert!(driven.block_on(lease.release()).unwrap());
 }
 
-/// Each of them polls its `acquire` for a moment, and some are not driven for about as long as one keeps its place.
+/// Each of them polls its `acquire` for a moment, and some are not driven for about as long as one keeps its
+/// place.
 #[test]
 fn no_two_hold_a_lease_whose_runtimes_stand_still_between() {
     let server = Server::start();
@@ -259,7 +262,8 @@ fn an_acquire_that_is_kept_with_its_answer_blocks_no_other() {
     });
 }
 
-/// The tasks of a runtime that is left undriven, say. They are passed over together, and hold nobody up who comes later.
+/// The tasks of a runtime that is left undriven, say. They are passed over together, and hold nobody up who
+/// comes later.
 #[test]
 fn many_acquires_that_were_polled_once_block_no_other() {
     let (server, served) = (Server::start(), background());
@@ -281,7 +285,8 @@ fn many_acquires_that_were_polled_once_block_no_other() {
     });
 }
 
-/// Their wheel belongs to no runtime in particular, so what follows depends on the message alone where it is in time.
+/// Their wheel belongs to no runtime in particular, so what follows depends on the message alone where it is
+/// in time.
 #[test]
 fn a_subscription_is_made_again_when_its_runtime_has_ended() {
     let (server, served) = (Server::start(), background());

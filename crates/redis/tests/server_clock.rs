@@ -38,7 +38,8 @@ fn assert_off_by(server: &Server, seconds: i64) {
     );
 }
 
-/// Redis lets go of what it was to keep for so long: nobody can help that. The holder hears at its next renewal.
+/// Redis lets go of what it was to keep for so long: nobody can help that. The holder hears at its next
+/// renewal.
 #[tokio::test]
 async fn a_step_forward_ends_leases_and_their_holders_hear() {
     let server = Server::start_with_own_clock();

@@ -43,7 +43,8 @@ fn process_of(tasks: u32, notified: bool) -> Process {
     }
 }
 
-/// How many grants each process has within this time, and how often another process has the lease than before.
+/// How many grants each process has within this time, and how often another process has the lease than
+/// before.
 async fn grants<const N: usize>(
     server: &Server,
     processes: [Process; N],
@@ -104,7 +105,8 @@ async fn three_processes_without_messages_have_it_in_turns() {
     let processes = [4, 1, 1].map(|tasks| process_of(tasks, false));
     let (grants, handovers) = grants(&server, processes, hold, Duration::from_secs(24)).await;
     assert!(most_by_least(&grants) <= 2.0, "{grants:?}");
-    // Who gets no message finds out half of 25 ms later, which is as long as a grant. So a process has it several times in its turn.
+    // Who gets no message finds out half of 25 ms later, which is as long as a grant. So a process has it
+    // several times in its turn.
     let all: u32 = grants.iter().sum();
     assert!(handovers * 3 < all * 2, "{handovers} of {all}");
 }
@@ -128,7 +130,8 @@ async fn a_process_that_waits_no_longer_holds_nobody_up() {
     assert!(lease.release().await.unwrap());
 }
 
-/// A process that waits leaves its name with the lease of another, which is renewed and released all the same.
+/// A process that waits leaves its name with the lease of another, which is renewed and released all the
+/// same.
 #[tokio::test]
 async fn a_lease_for_which_others_wait_is_renewed() {
     let server = Server::start();

@@ -1,5 +1,6 @@
-//! A Redis that has gone back to an earlier state, through a failover to a lagging replica or a restart from an old file. Whatever was
-//! acknowledged after that state is lost, as docs/guarantees.md says; the rest has to be consistent.
+//! A Redis that has gone back to an earlier state, through a failover to a lagging replica or a restart from
+//! an old file. Whatever was acknowledged after that state is lost, as docs/guarantees.md says; the rest has
+//! to be consistent.
 
 mod support;
 

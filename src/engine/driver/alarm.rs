@@ -1,24 +1,29 @@
 //! `Alarm`: when the driver of an engine runs next, and what moves that.
 //!
-//! On the machine's clock, the waker of Tokio's timer makes the turn itself, at the point where Tokio would wake the task of one of its own
-//! sleeps. A task would run later. The worker that wakes it puts it into its LIFO slot, from which no other worker steals, so the engine would stand
-//! still if that worker then blocked. On a current-thread runtime, the task would wait behind all tasks that are ready.
+//! On the machine's clock, the waker of Tokio's timer makes the turn itself, at the point where Tokio would
+//! wake the task of one of its own sleeps. A task would run later. The worker that wakes it puts it into its
+//! LIFO slot, from which no other worker steals, so the engine would stand still if that worker then blocked.
+//! On a current-thread runtime, the task would wait behind all tasks that are ready.
 //!
-//! On a clock that a test has paused or moved, the engine's task makes the turn, because that clock stands still between events: other tasks that are
-//! due at the same instant, such as one that sends the value which a timeout waits for, go first.
+//! On a clock that a test has paused or moved, the engine's task makes the turn, because that clock stands
+//! still between events: other tasks that are due at the same instant, such as one that sends the value which
+//! a timeout waits for, go first.
 //!
 //! The alarm's seat owns the idle driver:
 //!
-//! 1. A thread that takes the driver runs it with no lock held, and gives it back. A thread that finds it taken has nothing to do, because `at` keeps
-//!    the earliest deadline registered meanwhile, and is read when the driver is given back.
-//! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. Setting it is repeated until it succeeds:
-//!    a thread that is descheduled for a millisecond may set it to a moment that has come by then, and that wakes nobody, because
-//!    the engine's waker ignores a call by a thread that is setting a timer.
+//! 1. A thread that takes the driver runs it with no lock held, and gives it back. A thread that finds it
+//!    taken has nothing to do, because `at` keeps the earliest deadline registered meanwhile, and is read
+//!    when the driver is given back.
+//! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. Setting it is repeated until
+//!    it succeeds: a thread that is descheduled for a millisecond may set it to a moment that has come by
+//!    then, and that wakes nobody, because the engine's waker ignores a call by a thread that is setting a
+//!    timer.
 //! 3. An engine that has ended has no seat.
-//! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the far future if to nothing else. Tokio
-//!    fires it when the runtime's timers end, before its moment, and that ends the engine. So does a timer that cannot be set any more.
-//! 5. A thread that finds, as it sets the timer, that the engine has to end does not end it under the lock of the seat. It returns the waker that does,
-//!    which its caller wakes with no lock held.
+//! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the
+//!    far future if to nothing else. Tokio fires it when the runtime's timers end, before its moment, and
+//!    that ends the engine. So does a timer that cannot be set any more.
+//! 5. A thread that finds, as it sets the timer, that the engine has to end does not end it under the lock of
+//!    the seat. It returns the waker that does, which its caller wakes with no lock held.
 
 use std::{
     mem,
@@ -41,10 +46,11 @@ const PAUSE: Nanos = Nanos::MILLISECOND;
 pub(crate) struct Alarm {
     pub(crate) clock: Clock,
     seat: Mutex<Option<Seat>>,
-    /// Whether the runtime has dropped the engine's task. [`Alarm::close`] stores it before it locks the seat, and [`Alarm::set`] reads it under that
-    /// lock, so that whichever comes second knows of the other.
+    /// Whether the runtime has dropped the engine's task. [`Alarm::close`] stores it before it locks the
+    /// seat, and [`Alarm::set`] reads it under that lock, so that whichever comes second knows of the other.
     is_closing: AtomicBool,
-    /// Tells the engine's task that a turn is due on a test's clock, that the driver has more to do, or that the engine may not be needed any more.
+    /// Tells the engine's task that a turn is due on a test's clock, that the driver has more to do, or that
+    /// the engine may not be needed any more.
     pub(crate) engine_task: Notify,
     /// The runtime, until the engine ends.
     runtime: Mutex<Option<Handle>>,
@@ -53,8 +59,8 @@ pub(crate) struct Alarm {
 struct Seat {
     /// Set to the next turn.
     timer: TokioTimer,
-    /// Set to the turn after that, with a waker that does nothing. Without it, a timer that is set in a turn would make Tokio's next `epoll_wait` return
-    /// for nothing. Made as it is first set.
+    /// Set to the turn after that, with a waker that does nothing. Without it, a timer that is set in a turn
+    /// would make Tokio's next `epoll_wait` return for nothing. Made as it is first set.
     ahead: Option<TokioTimer>,
     /// Makes a turn, or ends the engine.
     waker: Waker,
@@ -62,7 +68,8 @@ struct Seat {
     driver: Option<Driver>,
     /// When the driver runs next, or never.
     at: Moment,
-    /// Whether Tokio's timer was given the waker since the driver ran last. If it has fired all the same, the driver is about to run.
+    /// Whether Tokio's timer was given the waker since the driver ran last. If it has fired all the same, the
+    /// driver is about to run.
     has_waker: bool,
 }
 
@@ -86,8 +93,8 @@ pub(crate) enum Next {
 /// What came of setting Tokio's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetOutcome {
-    /// The driver waits. If this thread cannot set the timer, the engine's task does: the thread's locals have been destroyed, or it is a worker of another
-    /// runtime and this one has the alternative timer.
+    /// The driver waits. If this thread cannot set the timer, the engine's task does: the thread's locals
+    /// have been destroyed, or it is a worker of another runtime and this one has the alternative timer.
     Waits,
     /// The moment has come, so the driver is to be taken again.
     HasPassed,
@@ -121,7 +128,8 @@ impl Alarm {
         *lock(&self.runtime) = Some(runtime.clone());
     }
 
-    /// Removes the seat, because the engine ends, unless it has ended before. The caller drops it with no lock held.
+    /// Removes the seat, because the engine ends, unless it has ended before. The caller drops it with no
+    /// lock held.
     pub(crate) fn take_down(&self) -> Option<impl Sized> {
         let seat = lock(&self.seat).take()?;
         Some((seat, lock(&self.runtime).take()))
@@ -140,8 +148,8 @@ impl Alarm {
         }
     }
 
-    /// Returns whether a timer for `deadline` may complete. `now` is a reading of the clock, if there was one. On a clock that a test may pause, Tokio's timer
-    /// decides.
+    /// Returns whether a timer for `deadline` may complete. `now` is a reading of the clock, if there was
+    /// one. On a clock that a test may pause, Tokio's timer decides.
     pub(crate) fn has_passed(&self, deadline: Moment, now: Option<Moment>) -> bool {
         if self.clock.may_be_paused() {
             // The clock of the caller's runtime may be another one.
@@ -214,7 +222,8 @@ impl Alarm {
         }
     }
 
-    /// Makes the driver run at `at` or earlier, but not on this thread. Returns a waker that the caller wakes with no lock held.
+    /// Makes the driver run at `at` or earlier, but not on this thread. Returns a waker that the caller wakes
+    /// with no lock held.
     #[must_use]
     pub(crate) fn wake_by(&self, at: Moment) -> Option<Waker> {
         let mut guard = lock(&self.seat);
@@ -228,13 +237,14 @@ impl Alarm {
     pub(crate) fn close(&self) -> Option<Waker> {
         self.is_closing.store(true, Ordering::Relaxed);
         let mut guard = lock(&self.seat);
-        // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer is set again.
+        // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer
+        // is set again.
         let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.clock.may_be_paused();
         self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
-    /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead or, where the
-    /// engine's task makes the turns, that is told.
+    /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set
+    /// to a millisecond from now instead or, where the engine's task makes the turns, that is told.
     #[inline]
     fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
@@ -300,8 +310,9 @@ impl Alarm {
         }
         let at = seat.at.min(self.now().after(Nanos::FAR_FUTURE));
         let (had_waker, timer) = (seat.has_waker, &mut seat.timer);
-        // To give the timer a waker panics if the runtime's timers have ended since it asked. So it asks last, after it has waited for Tokio's lock, and gives
-        // none to a timer that has one, unless its moment may have come.
+        // To give the timer a waker panics if the runtime's timers have ended since it asked. So it asks
+        // last, after it has waited for Tokio's lock, and gives none to a timer that has one, unless its
+        // moment may have come.
         let set = || {
             timer.reset(at);
             let probe = self.in_runtime(tokio_timer::probe);

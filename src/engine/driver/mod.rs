@@ -1,4 +1,5 @@
-//! When the driver runs, and what wakes it: [`alarm`] has the rules, and [`tokio_timer`] all that rests on Tokio's undocumented behaviour.
+//! When the driver runs, and what wakes it: [`alarm`] has the rules, and [`tokio_timer`] all that rests on
+//! Tokio's undocumented behaviour.
 
 pub(crate) mod alarm;
 #[cfg(tokio_unstable)]

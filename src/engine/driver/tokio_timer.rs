@@ -2,23 +2,30 @@
 //!
 //! # What this requires of Tokio
 //!
-//! The driver relies on how Tokio calls the wakers of its timers, which Tokio's documentation does not promise. The places named here are
-//! those of Tokio 1.54, in `runtime/time/mod.rs` unless another file is named. `tests/tokio/undocumented.rs` has a test for each.
+//! The driver relies on how Tokio calls the wakers of its timers, which Tokio's documentation does not
+//! promise. The places named here are those of Tokio 1.54, in `runtime/time/mod.rs` unless another file is
+//! named. `tests/tokio/undocumented.rs` has a test for each.
 //!
-//! 1. *A waker is called with no lock of the timers held*, so it may register and reset timers. `Handle::process_at_time` collects wakers under
-//!    the lock and calls them after it has released it, also when the runtime shuts down (`Driver::shutdown`).
-//! 2. *A waker may take its time.* But while it runs on a multi-thread runtime, its worker keeps the `try_lock` on Tokio's driver (`Inner::park`
-//!    in `runtime/scheduler/multi_thread/park.rs`), so no other worker polls I/O or timers. A turn therefore lets other tasks run after a slice.
-//! 3. *A timer that is set to an instant that has come calls its waker at once*, on the thread that sets it: `Handle::reregister` fires the entry,
-//!    releases its lock and calls the waker before it returns. That thread holds the alarm's lock here, hence [`is_setting`].
-//! 4. *A sleep elapses as it is reset to a millisecond that has been processed*, in `Handle::reregister` too, which tells where Tokio's
-//!    milliseconds begin ([`begin_of_millisecond`]) and whether one has passed ([`has_passed`]). If it did not, deadlines would be rounded up twice.
-//! 5. *A timer that is set from a waker makes the next `epoll_wait` return for nothing*, unless another one is set to an earlier instant:
-//!    `Handle::process_at_time` notes the earliest instant that is left before it calls the wakers, and `Handle::reregister` writes to the
-//!    runtime's eventfd if the new one is before that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
-//! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is polled afterwards panics. So an engine
-//!    goes on while its runtime's tasks are dropped, and ends with the timers. One that is reset afterwards elapses at once
-//!    (`Handle::reregister`), which tells that without a panic ([`probe`]).
+//! 1. *A waker is called with no lock of the timers held*, so it may register and reset timers.
+//!    `Handle::process_at_time` collects wakers under the lock and calls them after it has released it, also
+//!    when the runtime shuts down (`Driver::shutdown`).
+//! 2. *A waker may take its time.* But while it runs on a multi-thread runtime, its worker keeps the
+//!    `try_lock` on Tokio's driver (`Inner::park` in `runtime/scheduler/multi_thread/park.rs`), so no other
+//!    worker polls I/O or timers. A turn therefore lets other tasks run after a slice.
+//! 3. *A timer that is set to an instant that has come calls its waker at once*, on the thread that sets it:
+//!    `Handle::reregister` fires the entry, releases its lock and calls the waker before it returns. That
+//!    thread holds the alarm's lock here, hence [`is_setting`].
+//! 4. *A sleep elapses as it is reset to a millisecond that has been processed*, in `Handle::reregister` too,
+//!    which tells where Tokio's milliseconds begin ([`begin_of_millisecond`]) and whether one has passed
+//!    ([`has_passed`]). If it did not, deadlines would be rounded up twice.
+//! 5. *A timer that is set from a waker makes the next `epoll_wait` return for nothing*, unless another one
+//!    is set to an earlier instant: `Handle::process_at_time` notes the earliest instant that is left before
+//!    it calls the wakers, and `Handle::reregister` writes to the runtime's eventfd if the new one is before
+//!    that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
+//! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is
+//!    polled afterwards panics. So an engine goes on while its runtime's tasks are dropped, and ends with the
+//!    timers. One that is reset afterwards elapses at once (`Handle::reregister`), which tells that without a
+//!    panic ([`probe`]).
 //! 7. *A timer without budget is not registered*, so this ignores the budget of the calling task.
 
 use std::{
@@ -43,7 +50,8 @@ use crate::engine::{
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of all is a millisecond late.
+/// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of
+/// all is a millisecond late.
 const PRECISION: Nanos = Nanos(1_000_000 / 64);
 
 pub(super) struct TokioTimer {
@@ -53,7 +61,8 @@ pub(super) struct TokioTimer {
 }
 
 impl TokioTimer {
-    /// Creates a timer of the current runtime that is not set. An interval needs an instant, and `past` saves it from reading the clock.
+    /// Creates a timer of the current runtime that is not set. An interval needs an instant, and `past` saves
+    /// it from reading the clock.
     pub(super) fn new(past: Instant) -> TokioTimer {
         // It is moved before it could go on by its period.
         let mut interval = time::interval_at(past, MILLISECOND);
@@ -76,13 +85,15 @@ impl TokioTimer {
         }
     }
 
-    /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker may be woken at once.
+    /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker
+    /// may be woken at once.
     pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
         self.reset(at);
         self.register(waker)
     }
 
-    /// Registers the waker that the timer wakes. Returns whether its moment has come. This panics if the runtime's timers have ended.
+    /// Registers the waker that the timer wakes. Returns whether its moment has come. This panics if the
+    /// runtime's timers have ended.
     #[inline]
     pub(super) fn register(&mut self, waker: &Waker) -> bool {
         // Once its moment has come, the interval moves on by itself, and it is not set if this panics.
@@ -95,7 +106,8 @@ impl TokioTimer {
         has_passed
     }
 
-    /// Takes the timer out of Tokio's, because a paused clock would move on to it. A timer that is reset to a `past` moment fires at once.
+    /// Takes the timer out of Tokio's, because a paused clock would move on to it. A timer that is reset to a
+    /// `past` moment fires at once.
     pub(super) fn unset(&mut self, past: Moment) {
         if self.at != Moment::NEVER {
             self.interval.reset_at(past.instant());
@@ -104,8 +116,9 @@ impl TokioTimer {
     }
 }
 
-/// Creates a sleep that has elapsed if the timers of the current runtime have ended. To set one then panics, which not every process survives. It is kept
-/// until that has been done, because to drop it waits for Tokio's lock, and the timers may end meanwhile.
+/// Creates a sleep that has elapsed if the timers of the current runtime have ended. To set one then panics,
+/// which not every process survives. It is kept until that has been done, because to drop it waits for
+/// Tokio's lock, and the timers may end meanwhile.
 pub(super) fn probe() -> Pin<Box<Sleep>> {
     let far = Nanos::FAR_FUTURE.to_duration();
     let mut sleep = Box::pin(time::sleep(far));
@@ -114,7 +127,8 @@ pub(super) fn probe() -> Pin<Box<Sleep>> {
 }
 
 thread_local! {
-    // Of the thread and not of the timer, because the timer may fire on another thread at the same moment, and that must not go unheard.
+    // Of the thread and not of the timer, because the timer may fire on another thread at the same moment,
+    // and that must not go unheard.
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -126,7 +140,8 @@ pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> R {
     outcome
 }
 
-/// Returns whether this thread is setting a timer, under an alarm's lock, and so learns by other means that the instant has come.
+/// Returns whether this thread is setting a timer, under an alarm's lock, and so learns by other means that
+/// the instant has come.
 pub(crate) fn is_setting() -> bool {
     SETTING.get()
 }
@@ -140,8 +155,8 @@ pub(crate) fn panic_as_ended() -> ! {
     panic!("A Tokio 1.x context was found, but it is being shutdown.")
 }
 
-/// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for `deadline` fires. Outside runtimes, and in one
-/// whose timers have ended, nobody knows.
+/// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for
+/// `deadline` fires. Outside runtimes, and in one whose timers have ended, nobody knows.
 pub(crate) fn has_passed(deadline: Moment) -> bool {
     if Handle::try_current().is_err() {
         return false;
@@ -158,10 +173,12 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
     sleep.is_elapsed()
 }
 
-/// Returns the beginning of the last millisecond that the current runtime has processed, or any moment if its timers have ended.
+/// Returns the beginning of the last millisecond that the current runtime has processed, or any moment if its
+/// timers have ended.
 ///
-/// Tokio rounds every deadline up to a millisecond that it counts from a private start. If ticks began elsewhere, deadlines would be
-/// rounded up twice. On a clock that a test controls the result is exact, so that timers end at the very instants at which Tokio's do.
+/// Tokio rounds every deadline up to a millisecond that it counts from a private start. If ticks began
+/// elsewhere, deadlines would be rounded up twice. On a clock that a test controls the result is exact, so
+/// that timers end at the very instants at which Tokio's do.
 ///
 /// # Panics
 ///
@@ -174,8 +191,9 @@ pub(crate) fn begin_of_millisecond() -> Moment {
     tries.find_map(|begin| begin).map_or_else(Moment::now, Moment::of)
 }
 
-/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it, unless others are processed meanwhile. It
-/// is found by steps back, each eight times as long as the one before, and by bisection. A runtime that has just begun takes one step.
+/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it,
+/// unless others are processed meanwhile. It is found by steps back, each eight times as long as the one
+/// before, and by bisection. A runtime that has just begun takes one step.
 fn processed_last(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Instant> {
     let now = Instant::now();
     let (mut to_come, mut has_passed) = (now + MILLISECOND, |at| reset_and_look(sleep.as_mut(), at));
@@ -188,7 +206,8 @@ fn processed_last(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Ins
         None
     })?;
     if Instant::now() <= come + precision {
-        // No millisecond that is still to come has been processed. To look at one would register the sleep, which wakes the runtime.
+        // No millisecond that is still to come has been processed. To look at one would register the sleep,
+        // which wakes the runtime.
         return Some(come);
     }
     while to_come - come > precision {

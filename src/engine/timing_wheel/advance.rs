@@ -1,5 +1,5 @@
-//! How the wheel advances from bucket to bucket, in the order of their ticks, and how the timers of a coarse bucket are spread over the next finer level,
-//! ahead of time and in small steps.
+//! How the wheel advances from bucket to bucket, in the order of their ticks, and how the timers of a coarse
+//! bucket are spread over the next finer level, ahead of time and in small steps.
 
 use std::collections::BinaryHeap;
 
@@ -16,18 +16,19 @@ const CATCH_UP: u64 = 8;
 pub(crate) struct Advanced {
     pub(crate) expired: usize,
     pub(crate) cascaded: usize,
-    /// Whether the limit was reached, so that there are more due timers, or more timers to be spread in this tick. Repeating the
-    /// call continues.
+    /// Whether the limit was reached, so that there are more due timers, or more timers to be spread in this
+    /// tick. Repeating the call continues.
     pub(crate) more: bool,
 }
 
 impl<T> TimingWheel<T> {
-    /// Advances to tick `now`. Appends the values of the timers that are due to `expired`, in the order of their ticks and, within a
-    /// tick, of insertion. Then spreads some of the timers that will be due before long.
+    /// Advances to tick `now`. Appends the values of the timers that are due to `expired`, in the order of
+    /// their ticks and, within a tick, of insertion. Then spreads some of the timers that will be due before
+    /// long.
     ///
-    /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole round of the last
-    /// level. While it returns `more`, due timers may be left. The wheel never goes back: if `now` has passed, only overdue
-    /// timers expire.
+    /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole
+    /// round of the last level. While it returns `more`, due timers may be left. The wheel never goes back:
+    /// if `now` has passed, only overdue timers expire.
     pub(crate) fn advance(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>) -> Advanced {
         let mut done = Advanced::default();
         let now = now.max(self.now);
@@ -74,7 +75,8 @@ impl<T> TimingWheel<T> {
         done
     }
 
-    /// Expires up to `limit` timers of the bucket that begins at `begin`. All of them are due then. Returns how many.
+    /// Expires up to `limit` timers of the bucket that begins at `begin`. All of them are due then. Returns
+    /// how many.
     fn expire_bucket(
         &mut self,
         level: usize,
@@ -103,17 +105,19 @@ impl<T> TimingWheel<T> {
         taken
     }
 
-    /// Returns whether a bucket expires as a whole when it begins, and so is not spread. On the top level it may have timers of later
-    /// rounds.
+    /// Returns whether a bucket expires as a whole when it begins, and so is not spread. On the top level it
+    /// may have timers of later rounds.
     fn expires_whole(&self, level: usize, number: u64) -> bool {
         !self.is_top(level) && self.levels[level].is_whole(number)
     }
 
-    /// Returns the next tick at which `advance` has something to do. It is no later than the earliest deadline, and earlier if a
-    /// bucket has to be spread before, or the timers of a later round have to be looked at.
+    /// Returns the next tick at which `advance` has something to do. It is no later than the earliest
+    /// deadline, and earlier if a bucket has to be spread before, or the timers of a later round have to be
+    /// looked at.
     ///
-    /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit is requested only
-    /// from the middle of the bucket before it. By then a visit may have come for another reason.
+    /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit
+    /// is requested only from the middle of the bucket before it. By then a visit may have come for another
+    /// reason.
     pub(crate) fn next_visit(&self) -> Option<Tick> {
         if self.next_due().is_some() {
             return Some(self.now);
@@ -140,7 +144,8 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may be of a later round.
+    /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may
+    /// be of a later round.
     pub(crate) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
         let level = &self.levels[0];
         let end = self.now.0.saturating_add(level.len as u64);
@@ -157,8 +162,9 @@ impl<T> TimingWheel<T> {
         (next != NIL).then_some(next)
     }
 
-    /// Returns the next bucket of all levels that begins by `by`, as the tick at which it begins and its level. Of two buckets
-    /// that begin at the same tick this is the coarser one, because it may contain timers that are due at that tick.
+    /// Returns the next bucket of all levels that begins by `by`, as the tick at which it begins and its
+    /// level. Of two buckets that begin at the same tick this is the coarser one, because it may contain
+    /// timers that are due at that tick.
     fn next_bucket(&self, mut by: Tick) -> Option<(Tick, usize)> {
         let mut next = None;
         for (level, ring) in self.levels.iter().enumerate() {
@@ -175,8 +181,8 @@ impl<T> TimingWheel<T> {
         next
     }
 
-    /// Returns the number of the next used bucket of a level. A bucket that has been spread, and has only timers of later rounds
-    /// left, is skipped.
+    /// Returns the number of the next used bucket of a level. A bucket that has been spread, and has only
+    /// timers of later rounds left, is skipped.
     fn next_used(&self, level: usize) -> Option<u64> {
         let ring = &self.levels[level];
         let hand = ring.number(self.now);
@@ -195,8 +201,8 @@ impl<T> TimingWheel<T> {
         level + 1 == self.levels.len()
     }
 
-    /// Moves the hand to a tick. The caller ensures that no deadline is before it, and that no coarse bucket that is not empty
-    /// begins before or at it.
+    /// Moves the hand to a tick. The caller ensures that no deadline is before it, and that no coarse bucket
+    /// that is not empty begins before or at it.
     pub(super) fn move_hand(&mut self, now: Tick) {
         if now == self.now {
             return;
@@ -211,7 +217,8 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Sets the last tick of each level below the top, which is the end of the next bucket of the level above.
+    /// Sets the last tick of each level below the top, which is the end of the next bucket of the level
+    /// above.
     pub(super) fn set_last_ticks(&mut self) {
         let bits = self.ring_bits - 1;
         if let Some((_, levels)) = self.levels.split_last_mut() {
@@ -230,8 +237,9 @@ impl<T> TimingWheel<T> {
         })
     }
 
-    /// Advances to one tick before the last bucket of the top level that begins by `now`, and sorts all timers that are due by
-    /// then into `overdue`. Advancing round by round would look at every timer once per round.
+    /// Advances to one tick before the last bucket of the top level that begins by `now`, and sorts all
+    /// timers that are due by then into `overdue`. Advancing round by round would look at every timer once
+    /// per round.
     #[cold]
     fn sort_rounds(&mut self, now: Tick) {
         let Some(top) = self.levels.last() else { return };
@@ -257,9 +265,9 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first. Each is put at the
-    /// front of a list, because the timers that are already in that list were inserted later. Returns how many timers were looked
-    /// at.
+    /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first.
+    /// Each is put at the front of a list, because the timers that are already in that list were inserted
+    /// later. Returns how many timers were looked at.
     pub(super) fn spread(&mut self, level: usize, limit: usize, done: &mut Advanced) -> usize {
         let number = self.levels[level].number(self.now) + 1;
         let has_rounds = self.is_top(level);
@@ -326,8 +334,8 @@ impl<T> TimingWheel<T> {
             && !self.is_walked_through(level)
     }
 
-    /// Returns how many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it is enough to finish
-    /// if a visit comes at every tick, even if all the wheel's timers are in this bucket.
+    /// Returns how many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it
+    /// is enough to finish if a visit comes at every tick, even if all the wheel's timers are in this bucket.
     fn step(&self, level: usize) -> usize {
         let span = 1 << self.levels[level].shift;
         let left = span - (self.now.0 & (span - 1));

@@ -22,7 +22,8 @@ impl<T> TimingWheel<T> {
         }
         let top = self.levels.len() - 1;
         let mut looked_at = false;
-        // The tick at which each level has something to do: that of a bucket, or half a bucket before a coarse one begins.
+        // The tick at which each level has something to do: that of a bucket, or half a bucket before a
+        // coarse one begins.
         let mut visits = Vec::new();
         for (level, ring) in self.levels.iter().enumerate() {
             let (mut used, mut told) = (Vec::new(), Vec::new());
@@ -103,7 +104,8 @@ impl<T> TimingWheel<T> {
         );
     }
 
-    /// Returns the entries of a list, after checking that it is linked both ways and that each entry names it.
+    /// Returns the entries of a list, after checking that it is linked both ways and that each entry names
+    /// it.
     fn assert_linked(&self, bucket: Bucket, place: Place) -> Vec<u32> {
         let mut entries = Vec::new();
         let (mut prev, mut index) = (NIL, bucket.head);

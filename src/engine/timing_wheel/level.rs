@@ -1,4 +1,5 @@
-//! Entries, the lists that they form in buckets, rings of buckets, and the bitmap of those in use. A list is linked by indices into the slab.
+//! Entries, the lists that they form in buckets, rings of buckets, and the bitmap of those in use. A list is
+//! linked by indices into the slab.
 
 use std::{mem, num::NonZeroU32};
 
@@ -9,8 +10,8 @@ use super::Tick;
 /// The index of no entry, which marks the end of a list.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// The only claim on an entry, which is neither `Copy` nor `Clone`. It is void once the entry has expired, because its cell may then
-/// belong to another entry.
+/// The only claim on an entry, which is neither `Copy` nor `Clone`. It is void once the entry has expired,
+/// because its cell may then belong to another entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Key(NonZeroU32);
 
@@ -30,7 +31,8 @@ impl Key {
     }
 }
 
-/// The list that an entry is in: `overdue` or a bucket, by its ordinal. Buckets are counted through all levels, the finest first.
+/// The list that an entry is in: `overdue` or a bucket, by its ordinal. Buckets are counted through all
+/// levels, the finest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) u32);
 
@@ -94,15 +96,18 @@ impl Bucket {
     }
 }
 
-/// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket number `n` is in
-/// the ring at `n` modulo its length. The bitmap records which buckets are in use, so that empty ones need not be looked at.
+/// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket
+/// number `n` is in the ring at `n` modulo its length. The bitmap records which buckets are in use, so that
+/// empty ones need not be looked at.
 pub(super) struct Level {
-    /// Allocated with the first timer of the level, as `used` and `whole` are, because most shards use only the finer levels.
+    /// Allocated with the first timer of the level, as `used` and `whole` are, because most shards use only
+    /// the finer levels.
     pub(super) buckets: Box<[Bucket]>,
     /// The number of buckets, a power of two.
     pub(super) len: usize,
     pub(super) used: Bitmap,
-    /// `false` for a bucket that is marked as mixed: since it was empty, it has had a timer that is due after the bucket begins.
+    /// `false` for a bucket that is marked as mixed: since it was empty, it has had a timer that is due after
+    /// the bucket begins.
     pub(super) whole: Box<[bool]>,
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
@@ -144,7 +149,8 @@ impl Level {
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
 
-    /// Returns whether a bucket is not marked as mixed. Below the top level, every timer in it is then due as the bucket begins.
+    /// Returns whether a bucket is not marked as mixed. Below the top level, every timer in it is then due as
+    /// the bucket begins.
     pub(super) fn is_whole(&self, number: u64) -> bool {
         self.whole.get(self.index(number)) != Some(&false)
     }
@@ -177,7 +183,8 @@ impl Level {
     fn allocate(&mut self) {
         self.buckets = vec![Bucket::EMPTY; self.len].into_boxed_slice();
         self.used = Bitmap::new(self.len);
-        // `true` comes from `malloc`, and takes 220 instructions less than zeros from `calloc`, which skips the allocator's cache in glibc.
+        // `true` comes from `malloc`, and takes 220 instructions less than zeros from `calloc`, which skips
+        // the allocator's cache in glibc.
         self.whole = vec![true; self.len].into_boxed_slice();
     }
 
@@ -204,8 +211,8 @@ impl Level {
         self.used.remove(at);
     }
 
-    /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported in the next round's
-    /// bucket.
+    /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported
+    /// in the next round's bucket.
     pub(super) fn next_used(&self, after: u64) -> Option<u64> {
         let first = self.index(after.wrapping_add(1));
         let used = self.used.next(first).or_else(|| self.used.next(0))?;
@@ -214,7 +221,8 @@ impl Level {
     }
 }
 
-/// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not empty.
+/// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not
+/// empty.
 #[derive(Default)]
 pub(super) struct Bitmap {
     words: Box<[u64]>,

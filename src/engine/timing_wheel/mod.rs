@@ -1,14 +1,17 @@
-//! A hierarchical timing wheel: starting, moving or cancelling a timer is O(1), and a due timer never waits for others to be sorted.
+//! A hierarchical timing wheel: starting, moving or cancelling a timer is O(1), and a due timer never waits
+//! for others to be sorted.
 //!
-//! **The idea** (Varghese and Lauck, 1987). Think of a clock face with `n` buckets, one for each of the next `n` ticks. A timer that
-//! is due in `d` ticks goes into the bucket `d` places ahead of the hand. At each tick the hand moves on by one bucket, and the timers
-//! in that bucket are due. Nothing is ever sorted.
+//! **The idea** (Varghese and Lauck, 1987). Think of a clock face with `n` buckets, one for each of the next
+//! `n` ticks. A timer that is due in `d` ticks goes into the bucket `d` places ahead of the hand. At each
+//! tick the hand moves on by one bucket, and the timers in that bucket are due. Nothing is ever sorted.
 //!
-//! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round (scheme 6). Kafka puts it on a
-//! coarser level, where a bucket spans many ticks, and moves it down when its bucket begins (scheme 7). If there are many timers in that
-//! bucket, those due first wait until the last has been moved. Here a ring of `n` buckets covers *two* buckets of the coarser level: the
-//! one that the hand is in, and the next. The next one can therefore be spread over the finer ring ahead of time, a few timers in each
-//! tick, and is empty when it begins. The coarsest level works in rounds, as Netty's does. With one level, the wheel is Netty's.
+//! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round
+//! (scheme 6). Kafka puts it on a coarser level, where a bucket spans many ticks, and moves it down when its
+//! bucket begins (scheme 7). If there are many timers in that bucket, those due first wait until the last has
+//! been moved. Here a ring of `n` buckets covers *two* buckets of the coarser level: the one that the hand is
+//! in, and the next. The next one can therefore be spread over the finer ring ahead of time, a few timers in
+//! each tick, and is empty when it begins. The coarsest level works in rounds, as Netty's does. With one
+//! level, the wheel is Netty's.
 //!
 //! **The picture**, with 8 ticks per wheel and 3 levels, at tick 6.
 //!
@@ -30,32 +33,42 @@
 //!   70           it is occupied on level 0                                     70
 //! ```
 //!
-//! If the clock jumps from 6 to a million, the wheel makes the same steps and no others, because the bitmap of each level tells where the
-//! next used bucket is. A timer that is cancelled before its bucket is spread is never moved.
+//! If the clock jumps from 6 to a million, the wheel makes the same steps and no others, because the bitmap
+//! of each level tells where the next used bucket is. A timer that is cancelled before its bucket is spread
+//! is never moved.
 //!
-//! **Whole buckets.** The owner may round deadlines up to a multiple of a power of two ticks, so that timers expire in company. A coarse
-//! bucket is *whole* if all its timers are due as it begins. It is not spread, but expires as it is when it begins. A bucket with other timers is
-//! marked as *mixed*, until it is empty again.
+//! **Whole buckets.** The owner may round deadlines up to a multiple of a power of two ticks, so that timers
+//! expire in company. A coarse bucket is *whole* if all its timers are due as it begins. It is not spread,
+//! but expires as it is when it begins. A bucket with other timers is marked as *mixed*, until it is empty
+//! again.
 //!
-//! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number 8, which `check_order` checks.
+//! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number
+//! 8, which `check_order` checks.
 //!
 //! 1. Every list is linked both ways, from its head to its tail, and each entry names the list that it is in.
-//! 2. A bucket's bit is set exactly if an entry is in the bucket. Below the top level, a bucket that is not marked as mixed is whole.
-//! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's last tick: the end of the bucket after
-//!    the hand's on the next coarser level. The coarsest level takes every tick. Entries of later rounds share its buckets.
-//! 4. Entries on a level are due after now, except those in the current bucket of a single level, which are due now. Entries that were due when
-//!    they were inserted, or became due many rounds ago in one jump, are in `overdue`.
-//! 5. With several levels, every entry's bucket begins after now, because the hand moves on to a bucket, or past it, once that is empty.
-//! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those that have not. Entries that have
-//!    been looked at stay.
+//! 2. A bucket's bit is set exactly if an entry is in the bucket. Below the top level, a bucket that is not
+//!    marked as mixed is whole.
+//! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the
+//!    level's last tick: the end of the bucket after the hand's on the next coarser level. The coarsest level
+//!    takes every tick. Entries of later rounds share its buckets.
+//! 4. Entries on a level are due after now, except those in the current bucket of a single level, which are
+//!    due now. Entries that were due when they were inserted, or became due many rounds ago in one jump, are
+//!    in `overdue`.
+//! 5. With several levels, every entry's bucket begins after now, because the hand moves on to a bucket, or
+//!    past it, once that is empty.
+//! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those
+//!    that have not. Entries that have been looked at stay.
 //! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
 //! 8. Of two entries due at one tick, the older is on the coarser level or, in one list, nearer to the head.
-//! 9. `next_visit` is the first tick at which a timer is due, or half a bucket before a coarse one begins that has to be spread.
+//! 9. `next_visit` is the first tick at which a timer is due, or half a bucket before a coarse one begins
+//!    that has to be spread.
 //!
-//! **Costs.** `insert`, `reinsert`, `bring_forward` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the distance.
-//! A timer cascades at most once per level. *Rounds* cost a look at each timer beyond the reach of the top level once per round, by a visit
-//! for each of its buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n / 2)` to the
-//! power of the levels below it, in ticks. Each entry takes a cell, and each bucket 9 bytes and a bit.
+//! **Costs.** `insert`, `reinsert`, `bring_forward` and `remove` are O(1). `advance` is O(expired +
+//! cascaded + used buckets passed), whatever the distance. A timer cascades at most once per level. *Rounds*
+//! cost a look at each timer beyond the reach of the top level once per round, by a visit for each of its
+//! buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n /
+//! 2)` to the power of the levels below it, in ticks. Each entry takes a cell, and each bucket 9 bytes and a
+//! bit.
 
 mod advance;
 #[cfg(any(all(test, not(loom)), fuzzing))]
@@ -92,9 +105,11 @@ pub(crate) struct Site {
     pub(crate) bucket: usize,
 }
 
-/// Values of type `T`, each with a tick at which it is due. The wheel has no clock: its owner tells it the current tick.
+/// Values of type `T`, each with a tick at which it is due. The wheel has no clock: its owner tells it the
+/// current tick.
 pub(crate) struct TimingWheel<T> {
-    /// The current tick. Entries due before it have expired or are in `overdue`, and those of this tick are due.
+    /// The current tick. Entries due before it have expired or are in `overdue`, and those of this tick are
+    /// due.
     now: Tick,
     /// The arena. A key is an index into it.
     entries: Slab<Entry<T>>,
@@ -104,8 +119,9 @@ pub(crate) struct TimingWheel<T> {
     levels: Box<[Level]>,
     /// A ring has `1 << ring_bits` buckets, which is as many as two buckets of the next coarser level span.
     ring_bits: u32,
-    /// The next entry to be looked at in a bucket that also has timers of later rounds. With one level, that is the current
-    /// bucket; otherwise it is bucket `walked` of the top level, which is walked from the tail to the head. [`NIL`] at the end.
+    /// The next entry to be looked at in a bucket that also has timers of later rounds. With one level, that
+    /// is the current bucket; otherwise it is bucket `walked` of the top level, which is walked from the tail
+    /// to the head. [`NIL`] at the end.
     cursor: u32,
     /// The number of the last bucket of the top level whose spreading has begun.
     walked: u64,
@@ -118,8 +134,8 @@ pub(crate) struct TimingWheel<T> {
 }
 
 impl<T> TimingWheel<T> {
-    /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2, or 4 with several levels. Levels
-    /// that no 64-bit deadline could reach are left out.
+    /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2, or 4
+    /// with several levels. Levels that no 64-bit deadline could reach are left out.
     pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
         let least = if levels > 1 { 4 } else { 2 };
         let len = ticks_per_wheel.max(least).next_power_of_two();
@@ -148,8 +164,8 @@ impl<T> TimingWheel<T> {
         self.entries.len()
     }
 
-    /// Returns the first tick at which a timer is due. [`TimingWheel::next_visit`] looks at no entry, and this at those of one bucket of each level, but
-    /// at all of the last level, because that works in rounds.
+    /// Returns the first tick at which a timer is due. [`TimingWheel::next_visit`] looks at no entry, and
+    /// this at those of one bucket of each level, but at all of the last level, because that works in rounds.
     pub(crate) fn earliest(&self) -> Option<Tick> {
         let (last, finer) = self.levels.split_last()?;
         let first_used = |ring: &Level| Some(ring.bucket(ring.next_used(ring.number(self.now))?));
@@ -213,8 +229,8 @@ impl<T> TimingWheel<T> {
 
     /// Moves a timer to an earlier tick.
     ///
-    /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch four other entries
-    /// anywhere in memory.
+    /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch
+    /// four other entries anywhere in memory.
     pub(crate) fn bring_forward(&mut self, key: &Key, due: Tick) {
         let index = key.index();
         let place = self.entries[index as usize].place;
@@ -240,8 +256,8 @@ impl<T> TimingWheel<T> {
         (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
     }
 
-    /// Makes an entry the last one of the list of the tick at which it is due. Returns that list and the entry before, which the caller notes in the
-    /// entry.
+    /// Makes an entry the last one of the list of the tick at which it is due. Returns that list and the
+    /// entry before, which the caller notes in the entry.
     #[inline]
     fn append(&mut self, index: u32, due: Tick) -> (Place, u32) {
         let (bucket, place) = match level_of(&mut self.levels, self.now, due) {
@@ -304,7 +320,8 @@ impl<T> TimingWheel<T> {
     /// The size of a cell of the arena: an entry, and slab's tag where the entry has no niche for it.
     pub(crate) const CELL: usize = mem::size_of::<Option<Entry<T>>>();
 
-    /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for that.
+    /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for
+    /// that.
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
@@ -315,7 +332,8 @@ impl<T> TimingWheel<T> {
         self.entries.capacity()
     }
 
-    /// Returns the entries in a range of cells. An overdue entry is reported in the current bucket of the finest level.
+    /// Returns the entries in a range of cells. An overdue entry is reported in the current bucket of the
+    /// finest level.
     pub(crate) fn sites(&self, cells: Range<usize>) -> impl Iterator<Item = Site> {
         cells.filter_map(move |cell| {
             let entry = self.entries.get(cell)?;
@@ -334,7 +352,8 @@ impl<T> TimingWheel<T> {
     }
 }
 
-/// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that is due.
+/// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that
+/// is due.
 fn level_of(levels: &mut [Level], now: Tick, due: Tick) -> Option<&mut Level> {
     let level = levels.iter_mut().find(|level| due <= level.last_tick);
     level.filter(|_| due > now)

@@ -1,5 +1,6 @@
-//! The wheel beside a model, a `BTreeMap` that is too plain to be wrong. It takes any operations in any order. After each of them it checks
-//! everything that can be observed from outside, and every invariant inside. tests.rs runs it under proptest, and fuzz/ under libFuzzer.
+//! The wheel beside a model, a `BTreeMap` that is too plain to be wrong. It takes any operations in any
+//! order. After each of them it checks everything that can be observed from outside, and every invariant
+//! inside. tests.rs runs it under proptest, and fuzz/ under libFuzzer.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use super::{Advanced, Key, Place, Tick, TimingWheel};
 pub(crate) enum When {
     Now,
     Past(u8),
-    /// This many buckets of a level ahead of now or, if `aligned`, of the start of the current bucket; off by one or two.
+    /// This many buckets of a level ahead of now or, if `aligned`, of the start of the current bucket; off by
+    /// one or two.
     Ahead {
         level: u8,
         buckets: u8,
@@ -57,8 +59,9 @@ struct Model {
     wheel: TimingWheel<u64>,
     /// The pending timers.
     timers: Vec<Timer>,
-    /// Their values, in the order in which they must expire. A tick that had passed at insertion counts as the tick of the
-    /// insertion. All other ticks are later, and entries that were overdue before became so at that tick or earlier.
+    /// Their values, in the order in which they must expire. A tick that had passed at insertion counts as
+    /// the tick of the insertion. All other ticks are later, and entries that were overdue before became so
+    /// at that tick or earlier.
     due: BTreeMap<(Tick, u64), u64>,
     values: u64,
     placed: u64,
@@ -156,7 +159,8 @@ impl Model {
         }
     }
 
-    /// Advances the wheel. Whatever the limit, the values that expire must be the next ones due, in the order of the model.
+    /// Advances the wheel. Whatever the limit, the values that expire must be the next ones due, in the order
+    /// of the model.
     fn advance(&mut self, to: Tick, limit: usize) -> Advanced {
         let from = self.wheel.now;
         let mut expired = Vec::new();

@@ -247,7 +247,8 @@ fn the_next_visit_is_found_without_a_look_at_any_entry() {
         (2, vec![500, 99], 18),
     ] {
         let mut wheel = wheel_of(8, levels, &deadlines);
-        // With one entry elsewhere in its arena, the wheel has only heads and bits, and any step along a list would panic.
+        // With one entry elsewhere in its arena, the wheel has only heads and bits, and any step along a list
+        // would panic.
         let last = wheel.entries.remove(deadlines.len() - 1);
         let elsewhere = [(10_000, last)].into_iter().collect();
         let mut entries = mem::replace(&mut wheel.entries, elsewhere);
@@ -327,7 +328,8 @@ fn one_level_works_in_rounds() {
     assert_eq!(advanced.cascaded, 0, "a timer of a later round stays where it is");
 }
 
-/// The timers are a day apart. Advancing round by round, the hand would pass 43 million buckets for each of them.
+/// The timers are a day apart. Advancing round by round, the hand would pass 43 million buckets for each of
+/// them.
 #[test]
 fn a_jump_over_many_rounds_costs_no_more_than_its_timers() {
     let day = 86_400_000;
@@ -428,8 +430,9 @@ fn a_driver_that_comes_at_every_fifth_tick_spreads_a_bucket_in_time() {
     assert!(expired.into_iter().eq((0..crowd).step_by(256)));
 }
 
-/// The driver runs when the wheel requests it: the first time it makes up for eight steps, because it has not run for long, and
-/// then it makes one step in each tick. There is no hurry, because the bucket is a minute long.
+/// The driver runs when the wheel requests it: the first time it makes up for eight steps, because it has not
+/// run for long, and then it makes one step in each tick. There is no hurry, because the bucket is a minute
+/// long.
 #[test]
 fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
     let (begin, crowd) = (3 * 65_536, 20_000);
@@ -450,8 +453,8 @@ fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
     assert!(wheel.levels[2].used.next(0).is_none());
 }
 
-/// There was no visit while there was time. The timers in the bucket are handled before those that are due when it begins, and
-/// after those that are due earlier.
+/// There was no visit while there was time. The timers in the bucket are handled before those that are due
+/// when it begins, and after those that are due earlier.
 #[test]
 fn a_late_driver_spreads_what_is_due_in_between() {
     let mut wheel = wheel_of(8, 2, &[12, 12, 15, 13, 20]);

@@ -1,16 +1,19 @@
-//! Read, write and idle timeouts for any [`AsyncRead`](tokio::io::AsyncRead) and [`AsyncWrite`](tokio::io::AsyncWrite), on a
-//! wheel.
+//! Read, write and idle timeouts for any [`AsyncRead`](tokio::io::AsyncRead) and
+//! [`AsyncWrite`](tokio::io::AsyncWrite), on a wheel.
 //!
 //! # Under hyper
 //!
-//! hyper reads while it has nothing to read: its HTTP/1 server waits for the client to hang up while a handler works, its client waits
-//! for the response while it still uploads, and its HTTP/2 connections always read. So under hyper
+//! hyper reads while it has nothing to read: its HTTP/1 server waits for the client to hang up while a
+//! handler works, its client waits for the response while it still uploads, and its HTTP/2 connections always
+//! read. So under hyper
 //!
-//! - a **read timeout** cuts off a server whose handler is slower than the timeout, and a client that uploads for longer;
+//! - a **read timeout** cuts off a server whose handler is slower than the timeout, and a client that uploads
+//!   for longer;
 //! - an **idle timeout** cuts off a server and its client while the handler is silent for longer;
 //! - a **write timeout** does what it says, because hyper writes only when it has something to write.
 //!
-//! Set a write timeout, and let hyper and the layers of [`tower`](crate::tower) limit the rest, because they know for whom they wait:
+//! Set a write timeout, and let hyper and the layers of [`tower`](crate::tower) limit the rest, because they
+//! know for whom they wait:
 //!
 //! | a server waits for | timeout |
 //! | --- | --- |
@@ -86,42 +89,49 @@ use watch::{Operation, TimeoutKind, Watch};
 pin_project! {
     /// A stream whose reads and writes fail when they make no progress for too long.
     ///
-    /// There are three timeouts, all of which are off at first. Each can be set, changed and switched off at any time.
+    /// There are three timeouts, all of which are off at first. Each can be set, changed and switched off at
+    /// any time.
     ///
-    /// - The **read timeout** fails a read that has waited this long for a byte, as Netty's `ReadTimeoutHandler` does.
+    /// - The **read timeout** fails a read that has waited this long for a byte, as Netty's
+    ///   `ReadTimeoutHandler` does.
     /// - The **write timeout** fails a write, flush or shutdown that has waited this long for progress.
-    /// - The **idle timeout** fails any operation that has waited this long while no byte moved in either direction, as Netty's
-    ///   `IdleStateHandler` does. As long as the peer still reads the bytes written to it, a read may wait forever.
+    /// - The **idle timeout** fails any operation that has waited this long while no byte moved in either
+    ///   direction, as Netty's `IdleStateHandler` does. As long as the peer still reads the bytes written to
+    ///   it, a read may wait forever.
     ///
-    /// Only the time during which the polled operation itself waits counts, so neither the time between two reads nor the wait of
-    /// another operation does. Every byte restarts the timeout, so slow but steady progress never times out. For a deadline of a
-    /// whole message, use [`Wheel::timeout`]. After a timeout the stream is unchanged, and the next read or write starts a new
-    /// wait, as with [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
+    /// Only the time during which the polled operation itself waits counts, so neither the time between two
+    /// reads nor the wait of another operation does. Every byte restarts the timeout, so slow but steady
+    /// progress never times out. For a deadline of a whole message, use [`Wheel::timeout`]. After a timeout
+    /// the stream is unchanged, and the next read or write starts a new wait, as with
+    /// [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
     ///
-    /// A timeout can be changed while an operation waits. It still counts from the same moment as before, and the waiting task is
-    /// woken to use the new timeout. A timeout that was off counts from the first poll after it is switched on, and one that is switched
-    /// off frees its timers at once.
+    /// A timeout can be changed while an operation waits. It still counts from the same moment as before, and
+    /// the waiting task is woken to use the new timeout. A timeout that was off counts from the first poll
+    /// after it is switched on, and one that is switched off frees its timers at once.
     ///
-    /// Timeouts are never early and never refused, and less than one tick late plus their slack and the runtime's own delay. A byte costs one store and
-    /// at most one clock reading, because the timers stay in place in the wheel, and are started anew only when their old deadline comes.
+    /// Timeouts are never early and never refused, and less than one tick late plus their slack and the
+    /// runtime's own delay. A byte costs one store and at most one clock reading, because the timers stay in
+    /// place in the wheel, and are started anew only when their old deadline comes.
     ///
-    /// Put this wrapper next to the socket, below TLS and buffers, because it cannot see the bytes that those layers move inside
-    /// one flush. Under hyper, use only the write timeout: [the others cut off slow handlers and uploads](crate::io#under-hyper).
+    /// Put this wrapper next to the socket, below TLS and buffers, because it cannot see the bytes that those
+    /// layers move inside one flush. Under hyper, use only the write timeout: [the others cut off slow
+    /// handlers and uploads](crate::io#under-hyper).
     ///
     /// # Cancel safety
     ///
-    /// Reads and writes are as cancel safe as those of the inner stream. When a `select!` drops a waiting read or write, its time
-    /// continues to count until the next such operation completes or times out. Dropping the stream cancels its timers at once.
+    /// Reads and writes are as cancel safe as those of the inner stream. When a `select!` drops a waiting
+    /// read or write, its time continues to count until the next such operation completes or times out.
+    /// Dropping the stream cancels its timers at once.
     ///
     /// # Panics
     ///
-    /// With a timeout set, the first read or write that has to wait panics outside a Tokio runtime, as the first poll of
-    /// [`Wheel::sleep`] does.
+    /// With a timeout set, the first read or write that has to wait panics outside a Tokio runtime, as the
+    /// first poll of [`Wheel::sleep`] does.
     ///
     /// # Errors
     ///
-    /// An operation fails with [`TimedOut`](std::io::ErrorKind::TimedOut) when the time runs out. The error contains a
-    /// [`TimeoutError`](crate::TimeoutError).
+    /// An operation fails with [`TimedOut`](std::io::ErrorKind::TimedOut) when the time runs out. The error
+    /// contains a [`TimeoutError`](crate::TimeoutError).
     ///
     /// # Examples
     ///
@@ -187,8 +197,8 @@ impl<S> TimeoutStream<S> {
 
     /// Sets how long a read may wait for a byte, or switches the read timeout off.
     ///
-    /// The new timeout also applies to a read that is already waiting. hyper reads while a handler works and while it uploads, so
-    /// [a read timeout under hyper](crate::io#under-hyper) cuts those off.
+    /// The new timeout also applies to a read that is already waiting. hyper reads while a handler works and
+    /// while it uploads, so [a read timeout under hyper](crate::io#under-hyper) cuts those off.
     ///
     /// # Examples
     ///
@@ -203,7 +213,8 @@ impl<S> TimeoutStream<S> {
         self.watch.set_timeout(TimeoutKind::Read, timeout);
     }
 
-    /// Sets the read timeout of a pinned stream, as [`set_read_timeout`](TimeoutStream::set_read_timeout) does.
+    /// Sets the read timeout of a pinned stream, as [`set_read_timeout`](TimeoutStream::set_read_timeout)
+    /// does.
     ///
     /// # Examples
     ///
@@ -247,7 +258,8 @@ impl<S> TimeoutStream<S> {
         self.watch.set_timeout(TimeoutKind::Write, timeout);
     }
 
-    /// Sets the write timeout of a pinned stream, as [`set_write_timeout`](TimeoutStream::set_write_timeout) does.
+    /// Sets the write timeout of a pinned stream, as [`set_write_timeout`](TimeoutStream::set_write_timeout)
+    /// does.
     ///
     /// # Examples
     ///
@@ -275,10 +287,12 @@ impl<S> TimeoutStream<S> {
         self.watch.timeout(TimeoutKind::Idle)
     }
 
-    /// Sets how long an operation may wait while no byte moves in either direction, or switches the idle timeout off.
+    /// Sets how long an operation may wait while no byte moves in either direction, or switches the idle
+    /// timeout off.
     ///
-    /// The new timeout also applies to an operation that is already waiting. hyper reads while a handler works, so
-    /// [an idle timeout under hyper](crate::io#under-hyper) cuts off a handler that is silent for longer.
+    /// The new timeout also applies to an operation that is already waiting. hyper reads while a handler
+    /// works, so [an idle timeout under hyper](crate::io#under-hyper) cuts off a handler that is silent for
+    /// longer.
     ///
     /// # Examples
     ///
@@ -292,7 +306,8 @@ impl<S> TimeoutStream<S> {
         self.watch.set_timeout(TimeoutKind::Idle, timeout);
     }
 
-    /// Sets the idle timeout of a pinned stream, as [`set_idle_timeout`](TimeoutStream::set_idle_timeout) does.
+    /// Sets the idle timeout of a pinned stream, as [`set_idle_timeout`](TimeoutStream::set_idle_timeout)
+    /// does.
     ///
     /// # Examples
     ///
@@ -419,12 +434,14 @@ impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
     }
 }
 
-/// hyper-util's clients require this trait of a connection, so with it the streams of a connector can be wrapped.
+/// hyper-util's clients require this trait of a connection, so with it the streams of a connector can be
+/// wrapped.
 ///
 /// # Examples
 ///
-/// A client that gives up on a server that reads nothing for ten seconds, or has not begun to answer after ten seconds, or is silent for as
-/// long in the middle of its answer. A read timeout would [cut off long uploads](crate::io#under-hyper):
+/// A client that gives up on a server that reads nothing for ten seconds, or has not begun to answer after
+/// ten seconds, or is silent for as long in the middle of its answer. A read timeout would [cut off long
+/// uploads](crate::io#under-hyper):
 ///
 /// ```
 /// use http_body_util::BodyExt;

@@ -18,9 +18,9 @@ use crate::{
 
 /// The timeouts of a stream.
 ///
-/// An operation waits from its first pending poll until it completes or times out. Because an operation that was dropped looks
-/// like one that still waits, no operation fails because another one has waited: a timeout applies only to the polled operation.
-/// It counts from the latest of these moments:
+/// An operation waits from its first pending poll until it completes or times out. Because an operation that
+/// was dropped looks like one that still waits, no operation fails because another one has waited: a timeout
+/// applies only to the polled operation. It counts from the latest of these moments:
 ///
 /// - when that operation began to wait;
 /// - the first pending poll after the timeout was switched on;
@@ -28,7 +28,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Watch {
     wheel: Wheel,
-    /// The moment since which each operation has been waiting, indexed by [`Operation`]. It is known only while a timeout is on.
+    /// The moment since which each operation has been waiting, indexed by [`Operation`]. It is known only
+    /// while a timeout is on.
     waits: [Option<Instant>; 4],
     /// Indexed by [`TimeoutKind`].
     timeouts: [Timeout; 3],
@@ -63,7 +64,8 @@ struct Direction {
 #[derive(Debug, Default)]
 struct Timeout {
     duration: Option<Duration>,
-    /// Time before this moment does not count. It is `None` from when the timeout is switched on until an operation first waits.
+    /// Time before this moment does not count. It is `None` from when the timeout is switched on until an
+    /// operation first waits.
     from: Option<Instant>,
 }
 
@@ -91,7 +93,8 @@ impl Watch {
         self.timeouts[kind as usize].duration
     }
 
-    /// Changes a timeout, and wakes the waiting tasks that it concerns. One that is switched off frees its timers at once.
+    /// Changes a timeout, and wakes the waiting tasks that it concerns. One that is switched off frees its
+    /// timers at once.
     pub(super) fn set_timeout(&mut self, kind: TimeoutKind, duration: Option<Duration>) {
         let timeout = &mut self.timeouts[kind as usize];
         timeout.duration = duration;
@@ -140,7 +143,8 @@ impl Watch {
         Poll::Ready(outcome)
     }
 
-    /// Polls the timer of an operation that has to wait. The result is ready once the operation has waited too long.
+    /// Polls the timer of an operation that has to wait. The result is ready once the operation has waited
+    /// too long.
     fn poll_expired(&mut self, operation: Operation, cx: &mut Context<'_>) -> Poll<io::Error> {
         let (wheel, kind) = (&self.wheel, operation.kind());
         let direction = &mut self.directions[kind as usize];
@@ -160,7 +164,8 @@ impl Watch {
             .sleep
             .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
         sleep.reset(deadline);
-        // This poll takes part in the task's budget, because a stream that is pending only for lack of budget must not time out.
+        // This poll takes part in the task's budget, because a stream that is pending only for lack of budget
+        // must not time out.
         Pin::new(sleep).poll(cx).map(|()| TimeoutError::Elapsed.into())
     }
 }

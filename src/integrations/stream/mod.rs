@@ -1,4 +1,5 @@
-//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` has the same methods on Tokio's timer.
+//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` has the same
+//! methods on Tokio's timer.
 
 mod chunks;
 mod throttle;
@@ -38,13 +39,14 @@ pub use timeout::{Timeout, TimeoutRepeating};
 pub trait WheelStreamExt: Stream {
     /// Yields an error when an item takes longer than `duration`, as tokio-stream's `timeout` does.
     ///
-    /// The time counts from the call, and then from each item. After an error, there is no further error until the next item has
-    /// come. Timeouts are never early, and less than one tick late plus their slack and the runtime's own delay. A poll that finds an item
-    /// ready yields the item, even past the deadline.
+    /// The time counts from the call, and then from each item. After an error, there is no further error
+    /// until the next item has come. Timeouts are never early, and less than one tick late plus their slack
+    /// and the runtime's own delay. A poll that finds an item ready yields the item, even past the deadline.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item is cancel safe: no item is lost. The timer is freed at once when the stream ends or is dropped.
+    /// Waiting for the next item is cancel safe: no item is lost. The timer is freed at once when the stream
+    /// ends or is dropped.
     ///
     /// # Panics
     ///
@@ -52,7 +54,8 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Errors
     ///
-    /// The stream yields [`Elapsed`](crate::time::error::Elapsed) when the time runs out. Its timer is never refused.
+    /// The stream yields [`Elapsed`](crate::time::error::Elapsed) when the time runs out. Its timer is never
+    /// refused.
     ///
     /// # Examples
     ///
@@ -81,14 +84,16 @@ pub trait WheelStreamExt: Stream {
         }
     }
 
-    /// Yields an error at every tick of `interval` at which no item has come, as tokio-stream's `timeout_repeating` does.
+    /// Yields an error at every tick of `interval` at which no item has come, as tokio-stream's
+    /// `timeout_repeating` does.
     ///
-    /// Each item resets the interval. The interval's first tick completes at once, unless the interval was created by
-    /// [`Wheel::interval_at`]. Errors are as precise as the interval's ticks.
+    /// Each item resets the interval. The interval's first tick completes at once, unless the interval was
+    /// created by [`Wheel::interval_at`]. Errors are as precise as the interval's ticks.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item is cancel safe: no item is lost. The timer is freed at once when the stream ends or is dropped.
+    /// Waiting for the next item is cancel safe: no item is lost. The timer is freed at once when the stream
+    /// ends or is dropped.
     ///
     /// # Panics
     ///
@@ -124,12 +129,14 @@ pub trait WheelStreamExt: Stream {
 
     /// Yields items at least `duration` apart, as tokio-stream's `throttle` does.
     ///
-    /// The first item is yielded as soon as it is ready. Each later item waits until `duration` has passed since the last one was
-    /// taken: it is never early, and less than one tick late plus its slack and the runtime's own delay. The pauses are never refused.
+    /// The first item is yielded as soon as it is ready. Each later item waits until `duration` has passed
+    /// since the last one was taken: it is never early, and less than one tick late plus its slack and the
+    /// runtime's own delay. The pauses are never refused.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item is cancel safe: no item is lost. Dropping the stream cancels the timer at once.
+    /// Waiting for the next item is cancel safe: no item is lost. Dropping the stream cancels the timer at
+    /// once.
     ///
     /// # Panics
     ///
@@ -163,21 +170,23 @@ pub trait WheelStreamExt: Stream {
         }
     }
 
-    /// Collects items into chunks of `max_size`, or fewer if `duration` has passed since the chunk's first item, as
-    /// tokio-stream's `chunks_timeout` does.
+    /// Collects items into chunks of `max_size`, or fewer if `duration` has passed since the chunk's first
+    /// item, as tokio-stream's `chunks_timeout` does.
     ///
-    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late plus its slack and the runtime's own delay.
-    /// The last chunk is yielded as soon as the stream ends. Its timer is never refused.
+    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late plus its
+    /// slack and the runtime's own delay. The last chunk is yielded as soon as the stream ends. Its timer is
+    /// never refused.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next chunk is cancel safe: no item is lost. The timer is freed at once when the stream ends or is dropped. Dropping it
-    /// also drops the items collected so far, unless [`into_remainder`](ChunksTimeout::into_remainder) has returned them.
+    /// Waiting for the next chunk is cancel safe: no item is lost. The timer is freed at once when the stream
+    /// ends or is dropped. Dropping it also drops the items collected so far, unless
+    /// [`into_remainder`](ChunksTimeout::into_remainder) has returned them.
     ///
     /// # Panics
     ///
-    /// Panics if `max_size` is zero. The first pending poll after an item has been collected panics outside a Tokio runtime, as
-    /// the first poll of [`Wheel::sleep`] does.
+    /// Panics if `max_size` is zero. The first pending poll after an item has been collected panics outside a
+    /// Tokio runtime, as the first poll of [`Wheel::sleep`] does.
     ///
     /// # Examples
     ///

@@ -20,7 +20,8 @@ use crate::{
     error::Elapsed,
 };
 
-/// A layer that wraps services in a [`Deadline`], which limits each request to the time that its caller has left.
+/// A layer that wraps services in a [`Deadline`], which limits each request to the time that its caller has
+/// left.
 ///
 /// # Examples
 ///
@@ -38,8 +39,8 @@ use crate::{
 ///
 /// # Untrusted callers
 ///
-/// A header is the caller's choice, and of several the first counts. Limit what callers outside your own system may ask for, and give
-/// requests without a deadline a budget too:
+/// A header is the caller's choice, and of several the first counts. Limit what callers outside your own
+/// system may ask for, and give requests without a deadline a budget too:
 ///
 /// ```
 /// use std::time::Duration;
@@ -113,14 +114,16 @@ impl<D, L> DeadlineLayer<D, Fail, L> {
 impl<D, A, L> DeadlineLayer<D, A, L> {
     /// Sets whether the deadline of a request holds for its bodies too.
     ///
-    /// Without this call, it holds until the head of the response. With it, the layer wraps services of `http` requests and responses,
-    /// and gives both bodies the type [`DeadlineBody`](super::DeadlineBody): each is inside the scope of its request wherever and whenever it is
-    /// polled, and ends with a [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no deadline, so that a setting can
-    /// decide at run time.
+    /// Without this call, it holds until the head of the response. With it, the layer wraps services of
+    /// `http` requests and responses, and gives both bodies the type [`DeadlineBody`](super::DeadlineBody):
+    /// each is inside the scope of its request wherever and whenever it is polled, and ends with a
+    /// [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no
+    /// deadline, so that a setting can decide at run time.
     ///
-    /// A body elapses when it is polled. An HTTP server does not poll it while the client does not read, so a client that stops reading keeps
-    /// its response, with all that the response holds, until its connection ends: over HTTP/1 limit that by the
-    /// [write timeout](crate::io::TimeoutStream::set_write_timeout) of the stream.
+    /// A body elapses when it is polled. An HTTP server does not poll it while the client does not read, so a
+    /// client that stops reading keeps its response, with all that the response holds, until its connection
+    /// ends: over HTTP/1 limit that by the [write timeout](crate::io::TimeoutStream::set_write_timeout) of
+    /// the stream.
     ///
     /// # Examples
     ///
@@ -173,19 +176,22 @@ impl<D, A, L> fmt::Debug for DeadlineLayer<D, A, L> {
     }
 }
 
-/// A service that handles each request inside a [`deadline`](crate::deadline) scope, created by a [`DeadlineLayer`].
+/// A service that handles each request inside a [`deadline`](crate::deadline) scope, created by a
+/// [`DeadlineLayer`].
 ///
-/// The time counts from the call. Both the call of the inner service and its response future are in the scope, so a client inside
-/// may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the global wheel. It does not include the time
-/// until the service is ready, and includes the bodies only if [`bodies`](DeadlineLayer::bodies) says so.
+/// The time counts from the call. Both the call of the inner service and its response future are in the
+/// scope, so a client inside may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on
+/// the global wheel. It does not include the time until the service is ready, and includes the bodies only if
+/// [`bodies`](DeadlineLayer::bodies) says so.
 ///
-/// A request that arrives with no time left is refused without calling the inner service. What the inner service reserved in
-/// `poll_ready`, such as the permit of a concurrency limit, stays reserved for the next call of this service, or until it is dropped.
+/// A request that arrives with no time left is refused without calling the inner service. What the inner
+/// service reserved in `poll_ready`, such as the permit of a concurrency limit, stays reserved for the next
+/// call of this service, or until it is dropped.
 ///
 /// # Cancellation
 ///
-/// Dropping the response future drops that of the inner service. If the scope elapses, the inner future is dropped before the
-/// answer is returned.
+/// Dropping the response future drops that of the inner service. If the scope elapses, the inner future is
+/// dropped before the answer is returned.
 ///
 /// # Panics
 ///
@@ -193,8 +199,8 @@ impl<D, A, L> fmt::Debug for DeadlineLayer<D, A, L> {
 ///
 /// # Errors
 ///
-/// The error is boxed, and is either that of the inner service or an [`Elapsed`], which `downcast_ref` finds. With
-/// [`respond_with`](DeadlineLayer::respond_with), all errors are those of the inner service.
+/// The error is boxed, and is either that of the inner service or an [`Elapsed`], which `downcast_ref` finds.
+/// With [`respond_with`](DeadlineLayer::respond_with), all errors are those of the inner service.
 ///
 /// # Examples
 ///

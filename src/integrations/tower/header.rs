@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderValue, Request};
 /// A header that states how much time the caller has left.
 ///
 /// A server reads it with a [`DeadlineLayer`](super::DeadlineLayer), and a client writes it with a
-/// [`PropagateLayer`](super::PropagateLayer). Values are rounded down when they are written, so that a budget never grows on its
-/// way. Clones share one count of unreadable values.
+/// [`PropagateLayer`](super::PropagateLayer). Values are rounded down when they are written, so that a budget
+/// never grows on its way. Clones share one count of unreadable values.
 ///
 /// # Examples
 ///
@@ -56,7 +56,8 @@ impl DeadlineHeader {
         }
     }
 
-    /// Returns the header `grpc-timeout` of gRPC: at most eight digits, and one of the units `H`, `M`, `S`, `m`, `u` and `n`.
+    /// Returns the header `grpc-timeout` of gRPC: at most eight digits, and one of the units `H`, `M`, `S`,
+    /// `m`, `u` and `n`.
     ///
     /// A value is written in the finest unit in which it fits into eight digits.
     ///
@@ -98,7 +99,8 @@ impl DeadlineHeader {
         DeadlineHeader::new("connect-timeout-ms", 10, &[("", MILLISECOND)])
     }
 
-    /// Returns the header `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it forwards: milliseconds.
+    /// Returns the header `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it
+    /// forwards: milliseconds.
     ///
     /// # Examples
     ///
@@ -116,9 +118,10 @@ impl DeadlineHeader {
 
     /// Returns the remaining time that the header states, or `None` if the header is missing.
     ///
-    /// A value that cannot be read is treated as missing, and is counted as [`unreadable`](DeadlineHeader::unreadable). Of several
-    /// values, the first counts. All of them are the caller's choice, so [limit](super::DeadlineLayer#untrusted-callers) those of
-    /// callers that you do not trust.
+    /// A value that cannot be read is treated as missing, and is counted as
+    /// [`unreadable`](DeadlineHeader::unreadable). Of several values, the first counts. All of them are the
+    /// caller's choice, so [limit](super::DeadlineLayer#untrusted-callers) those of callers that you do not
+    /// trust.
     ///
     /// # Examples
     ///
@@ -149,8 +152,8 @@ impl DeadlineHeader {
 
     /// Writes the remaining time, rounded down, in place of what the headers state.
     ///
-    /// The closure of [`writer`](DeadlineHeader::writer) keeps a sooner deadline instead. A time that is too long for the header is cut to the longest
-    /// that the header can state.
+    /// The closure of [`writer`](DeadlineHeader::writer) keeps a sooner deadline instead. A time that is too
+    /// long for the header is cut to the longest that the header can state.
     ///
     /// # Examples
     ///
@@ -185,7 +188,8 @@ impl DeadlineHeader {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Returns a closure that reads the header, for [`DeadlineLayer::from_request`](super::DeadlineLayer::from_request).
+    /// Returns a closure that reads the header, for
+    /// [`DeadlineLayer::from_request`](super::DeadlineLayer::from_request).
     ///
     /// # Examples
     ///

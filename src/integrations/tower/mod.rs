@@ -1,14 +1,17 @@
 //! Timeouts and deadlines for tower, on a wheel.
 //!
-//! [`Timeout`] corresponds to `tower::timeout`, and [`Respond`] answers a late request with a response instead of an error.
+//! [`Timeout`] corresponds to `tower::timeout`, and [`Respond`] answers a late request with a response
+//! instead of an error.
 //!
-//! [`DeadlineLayer`] limits each request to the time that its caller has left, and [`PropagateLayer`] passes the remaining time on to the
-//! next service, with the scopes of [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for both.
+//! [`DeadlineLayer`] limits each request to the time that its caller has left, and [`PropagateLayer`] passes
+//! the remaining time on to the next service, with the scopes of [`deadline`](crate::deadline).
+//! [`DeadlineHeader`] has the headers for both.
 //!
 //! # Bodies
 //!
-//! A response is complete for these layers when its head is. The body of it, and that of the request, may take longer, and have timeouts of
-//! their own, for `http` requests and responses whose bodies implement `http_body::Body`:
+//! A response is complete for these layers when its head is. The body of it, and that of the request, may
+//! take longer, and have timeouts of their own, for `http` requests and responses whose bodies implement
+//! `http_body::Body`:
 //!
 //! | timeout or deadline | layer |
 //! | --- | --- |

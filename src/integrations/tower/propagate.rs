@@ -47,9 +47,11 @@ pub struct PropagateLayer<W, L = HeadOnly> {
 }
 
 impl<W> PropagateLayer<W> {
-    /// Creates a layer that calls `write` with each request made inside a scope, and with the remaining time of that scope.
+    /// Creates a layer that calls `write` with each request made inside a scope, and with the remaining time
+    /// of that scope.
     ///
-    /// A request may have a sooner deadline of its own, which `write` should keep, as [`DeadlineHeader::writer`] does.
+    /// A request may have a sooner deadline of its own, which `write` should keep, as
+    /// [`DeadlineHeader::writer`] does.
     ///
     /// [`DeadlineHeader::writer`]: super::DeadlineHeader::writer
     ///
@@ -82,10 +84,12 @@ impl<W> PropagateLayer<W> {
 impl<W, L> PropagateLayer<W, L> {
     /// Sets whether the bodies of a request keep the scope in which the request was made.
     ///
-    /// Without this call, the caller's scope reaches a body only where the caller itself polls it. With it, the layer wraps clients of
-    /// `http` requests and responses, and gives both bodies the type [`DeadlineBody`](super::DeadlineBody), which carries the scope along: the HTTP library that
-    /// polls the request body in a task of its own is inside it, and so is whoever reads the response later. At the deadline, the
-    /// body ends with a [`BodyElapsed`](super::BodyElapsed). With `false`, the bodies have that type and no deadline.
+    /// Without this call, the caller's scope reaches a body only where the caller itself polls it. With it,
+    /// the layer wraps clients of `http` requests and responses, and gives both bodies the type
+    /// [`DeadlineBody`](super::DeadlineBody), which carries the scope along: the HTTP library that polls the
+    /// request body in a task of its own is inside it, and so is whoever reads the response later. At the
+    /// deadline, the body ends with a [`BodyElapsed`](super::BodyElapsed). With `false`, the bodies have that
+    /// type and no deadline.
     ///
     /// # Examples
     ///
@@ -130,9 +134,9 @@ impl<S, W: Clone, L: Clone> Layer<S> for PropagateLayer<W, L> {
 
 /// A client that writes the remaining time into each request, created by a [`PropagateLayer`].
 ///
-/// It reads [`remaining`] in `call`, so it belongs above a `tower::buffer`, which calls the inner service from a task of its own.
-/// With no time remaining it writes zero, as gRPC for Go does, and leaves the refusal to the server. Outside a scope it leaves
-/// the request unchanged.
+/// It reads [`remaining`] in `call`, so it belongs above a `tower::buffer`, which calls the inner service
+/// from a task of its own. With no time remaining it writes zero, as gRPC for Go does, and leaves the refusal
+/// to the server. Outside a scope it leaves the request unchanged.
 ///
 /// # Examples
 ///

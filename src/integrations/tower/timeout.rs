@@ -131,7 +131,8 @@ impl<D> TimeoutLayer<D> {
         }
     }
 
-    /// Returns a layer whose services answer a late request with what `respond` returns for the [`TimeoutError`].
+    /// Returns a layer whose services answer a late request with what `respond` returns for the
+    /// [`TimeoutError`].
     ///
     /// The only errors of these services are those of the inner service.
     ///
@@ -196,16 +197,16 @@ impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
 
 /// A service that returns an error if a response takes too long.
 ///
-/// The response future of the inner service is polled first, and the time counts from its first pending poll. A response that is
-/// ready at once costs neither a lock nor a clock reading. The timeout is as precise as [`Wheel::timeout`]. Neither the time
-/// until the service is ready nor the body of the response counts; for the body, use a
-/// [`ResponseBodyTimeoutLayer`](super::ResponseBodyTimeoutLayer).
+/// The response future of the inner service is polled first, and the time counts from its first pending poll.
+/// A response that is ready at once costs neither a lock nor a clock reading. The timeout is as precise as
+/// [`Wheel::timeout`]. Neither the time until the service is ready nor the body of the response counts; for
+/// the body, use a [`ResponseBodyTimeoutLayer`](super::ResponseBodyTimeoutLayer).
 ///
 /// # Cancellation
 ///
-/// Dropping the response future drops that of the inner service and cancels the timer at once. When the timeout elapses, the
-/// inner future is dropped only together with the response future. Until then it keeps its resources, such as the permit of a
-/// concurrency limit.
+/// Dropping the response future drops that of the inner service and cancels the timer at once. When the
+/// timeout elapses, the inner future is dropped only together with the response future. Until then it keeps
+/// its resources, such as the permit of a concurrency limit.
 ///
 /// # Panics
 ///
@@ -213,8 +214,8 @@ impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
 ///
 /// # Errors
 ///
-/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or a [`TimeoutError`], which `downcast_ref`
-/// finds. A [`Respond`] has no error of its own.
+/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or a [`TimeoutError`],
+/// which `downcast_ref` finds. A [`Respond`] has no error of its own.
 ///
 /// # Examples
 ///
@@ -242,13 +243,13 @@ pub type Timeout<S, D = Duration, A = Fail> = Layered<S, TimeoutLayer<D, A>>;
 
 /// A service that answers a request itself if the inner service does not answer in time.
 ///
-/// The time counts as in [`Timeout`], with the same precision. The closure creates the answer from the [`TimeoutError`], which
-/// tells whether the time ran out or the wheel refused the timer.
+/// The time counts as in [`Timeout`], with the same precision. The closure creates the answer from the
+/// [`TimeoutError`], which tells whether the time ran out or the wheel refused the timer.
 ///
 /// # Cancellation
 ///
-/// Dropping the response future drops that of the inner service and cancels the timer at once. When the service answers itself,
-/// the inner future is dropped only together with the response future.
+/// Dropping the response future drops that of the inner service and cancels the timer at once. When the
+/// service answers itself, the inner future is dropped only together with the response future.
 ///
 /// # Panics
 ///
@@ -316,8 +317,8 @@ impl<S, D> Timeout<S, D> {
         TimeoutLayer::per_request(wheel, duration).layer(inner)
     }
 
-    /// Converts this into a service that answers a late request with what `respond` returns for the [`TimeoutError`], as
-    /// [`TimeoutLayer::respond_with`] does.
+    /// Converts this into a service that answers a late request with what `respond` returns for the
+    /// [`TimeoutError`], as [`TimeoutLayer::respond_with`] does.
     ///
     /// # Examples
     ///

@@ -1,4 +1,5 @@
-//! What is counted under a label: each timeout at its first poll and once it ends. One that was never polled does not count.
+//! What is counted under a label: each timeout at its first poll and once it ends. One that was never polled
+//! does not count.
 
 use std::{
     fmt,
@@ -40,7 +41,8 @@ enum Progress {
 }
 
 impl Counted {
-    /// Creates the count of a timeout that has `total` or, if that is `None`, the time from its first poll to its deadline.
+    /// Creates the count of a timeout that has `total` or, if that is `None`, the time from its first poll to
+    /// its deadline.
     pub(super) fn new(label: LabelId, total: Option<Duration>) -> Counted {
         Counted {
             label,
@@ -70,7 +72,8 @@ impl Counted {
         }
     }
 
-    /// Counts a completion by the time that is `left`. All is left of a timeout that was ready at its first poll.
+    /// Counts a completion by the time that is `left`. All is left of a timeout that was ready at its first
+    /// poll.
     fn complete(&mut self, shared: &Shared, left: impl FnOnce() -> Nanos) {
         let outcome = match (self.progress, self.total) {
             (Progress::Waiting, Some(total)) => Outcome::completed(left().0, total.0),
@@ -102,7 +105,8 @@ impl Counted {
     }
 }
 
-/// The timer of a timeout, whose start and outcome are counted. Dropped before it has ended, it counts as cancelled.
+/// The timer of a timeout, whose start and outcome are counted. Dropped before it has ended, it counts as
+/// cancelled.
 #[derive(Debug)]
 pub(crate) struct LabelledTimer {
     sleep: Sleep,
@@ -110,7 +114,8 @@ pub(crate) struct LabelledTimer {
 }
 
 impl LabelledTimer {
-    /// Creates the timer of a timeout that has `total` or, if that is `None`, the time from its first poll to its deadline.
+    /// Creates the timer of a timeout that has `total` or, if that is `None`, the time from its first poll to
+    /// its deadline.
     pub(crate) fn new(sleep: Sleep, label: LabelId, name: &str, total: Option<Duration>) -> LabelledTimer {
         sleep.resource.has_label(name);
         let mut counted = Counted::new(label, total);
@@ -159,7 +164,8 @@ impl Drop for LabelledTimer {
     }
 }
 
-/// The count of a scope, which has no timer to ask for its wheel. Dropped before the scope has ended, it counts as cancelled.
+/// The count of a scope, which has no timer to ask for its wheel. Dropped before the scope has ended, it
+/// counts as cancelled.
 pub(crate) struct CountedScope {
     pub(super) shared: Arc<Shared>,
     pub(super) counted: Counted,

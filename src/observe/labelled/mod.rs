@@ -23,9 +23,10 @@ use counted::{Counted, CountedScope, LabelledTimer};
 impl Wheel {
     /// Returns a handle whose timeouts are counted under a label.
     ///
-    /// [`snapshot`](Wheel::snapshot) reports the number of timeouts, their outcomes, and how much of their time was left when
-    /// they completed. Equal names denote the same label. A wheel keeps 1,000 names apart, and all further names share one label,
-    /// "other". Therefore use the name of an operation, such as `"orders: insert"`, and never text that comes from outside.
+    /// [`snapshot`](Wheel::snapshot) reports the number of timeouts, their outcomes, and how much of their
+    /// time was left when they completed. Equal names denote the same label. A wheel keeps 1,000 names apart,
+    /// and all further names share one label, "other". Therefore use the name of an operation, such as
+    /// `"orders: insert"`, and never text that comes from outside.
     ///
     /// # Examples
     ///
@@ -82,7 +83,8 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Returns the name under which timeouts are counted, which is "other" if the wheel had 1,000 other names already.
+    /// Returns the name under which timeouts are counted, which is "other" if the wheel had 1,000 other names
+    /// already.
     ///
     /// # Examples
     ///
@@ -93,14 +95,16 @@ impl Labelled {
         &self.name
     }
 
-    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts the outcome.
+    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts
+    /// the outcome.
     ///
-    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, which takes one more reading of the clock.
+    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, which takes one more
+    /// reading of the clock.
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout`]. A timeout that is dropped after
-    /// its first poll counts as cancelled.
+    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout`]. A timeout that
+    /// is dropped after its first poll counts as cancelled.
     ///
     /// # Panics
     ///
@@ -130,15 +134,16 @@ impl Labelled {
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
-    /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the outcome.
+    /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the
+    /// outcome.
     ///
-    /// It is as precise as [`Wheel::timeout_at`]. The time left is counted in tenths of the time from the first poll to
-    /// `deadline`.
+    /// It is as precise as [`Wheel::timeout_at`]. The time left is counted in tenths of the time from the
+    /// first poll to `deadline`.
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout_at`]. A timeout that is dropped after
-    /// its first poll counts as cancelled.
+    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout_at`]. A timeout
+    /// that is dropped after its first poll counts as cancelled.
     ///
     /// # Panics
     ///
@@ -167,7 +172,8 @@ impl Labelled {
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 
-    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and counts the outcome.
+    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and
+    /// counts the outcome.
     ///
     /// This is [`timeout`](Labelled::timeout) for code that wants the wheel to refuse. It is as precise.
     ///
@@ -210,13 +216,16 @@ impl Labelled {
         TryLabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
-    /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
+    /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the
+    /// outcome.
     ///
-    /// This is [`timeout_at`](Labelled::timeout_at) for code that wants the wheel to refuse. It is as precise.
+    /// This is [`timeout_at`](Labelled::timeout_at) for code that wants the wheel to refuse. It is as
+    /// precise.
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout_at`](Labelled::timeout_at).
+    /// Dropping the timeout drops the future and cancels the timer, as for
+    /// [`timeout_at`](Labelled::timeout_at).
     ///
     /// # Panics
     ///

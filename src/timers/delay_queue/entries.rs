@@ -1,7 +1,8 @@
 //! The entries of a queue: keys, deadlines, and the order in which entries expire.
 //!
-//! Each entry has a turn, which sorts it by deadline and then by the number of the turn. A reset gives the entry a new turn, and neither a
-//! reset nor a removal looks for the old one. It stays until it is the first, or until more than half of all turns are old.
+//! Each entry has a turn, which sorts it by deadline and then by the number of the turn. A reset gives the
+//! entry a new turn, and neither a reset nor a removal looks for the old one. It stays until it is the first,
+//! or until more than half of all turns are old.
 
 use std::{
     collections::HashMap,
@@ -23,7 +24,8 @@ pub(super) struct Entries<T> {
     /// The first of these is never an old one.
     turns: Turns,
     sequence: Sequence,
-    /// The current cells of entries that a compaction has moved. The keys of these entries still hold the former cells.
+    /// The current cells of entries that a compaction has moved. The keys of these entries still hold the
+    /// former cells.
     moved: HashMap<Key, usize>,
 }
 
@@ -64,8 +66,8 @@ impl<T> Entries<T> {
     #[track_caller]
     pub(super) fn reserve(&mut self, additional: usize) {
         if additional > self.capacity() - self.len() {
-            // This reports a lack of memory, for which the slab itself would abort. The slab doubles its capacity if that is more
-            // than needed.
+            // This reports a lack of memory, for which the slab itself would abort. The slab doubles its
+            // capacity if that is more than needed.
             let doubled = self.capacity().saturating_mul(2);
             let needed = self.len().saturating_add(additional);
             let reserved = Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled));
@@ -143,7 +145,8 @@ impl<T> Entries<T> {
         Some(entry.expired)
     }
 
-    /// Removes the old turns before the first entry's. Once more than half of all turns are old, removes all of these.
+    /// Removes the old turns before the first entry's. Once more than half of all turns are old, removes all
+    /// of these.
     fn forget_old_turns(&mut self) {
         while let Some(first) = self.turns.first() {
             if first.is_valid(&self.cells) {
@@ -162,7 +165,8 @@ impl<T> Entries<T> {
         self.cells.get(first.cell).map(|entry| entry.expired.key)
     }
 
-    /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
+    /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when
+    /// the first one is reset.
     pub(super) fn first_turn(&self) -> Option<NonZeroU64> {
         self.turns.first().map(|first| first.number)
     }
@@ -199,8 +203,8 @@ impl<T> Entries<T> {
     }
 }
 
-/// The number of sequence numbers that a queue takes at a time. It is large enough that queues hardly ever contend for
-/// [`NEXT_BLOCK`].
+/// The number of sequence numbers that a queue takes at a time. It is large enough that queues hardly ever
+/// contend for [`NEXT_BLOCK`].
 const BLOCK: u64 = 1024;
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(BLOCK);
 

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 /// A key that identifies one entry of a [`DelayQueue`](super::DelayQueue).
 ///
-/// A key is never reused: once its entry has left the queue, the key identifies nothing, in this queue or any other.
+/// A key is never reused: once its entry has left the queue, the key identifies nothing, in this queue or any
+/// other.
 ///
 /// # Examples
 ///

@@ -23,21 +23,24 @@ pub use expired::{Expired, Key};
 
 /// A queue of values, each of which is returned once its deadline has passed.
 ///
-/// It has the names and the behaviour of tokio-util's `DelayQueue`. A value is inserted with a delay or an instant, and is
-/// returned by [`poll_expired`](DelayQueue::poll_expired), or by the queue as a [`Stream`]. An insertion
-/// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
-/// sessions and schedulers.
+/// It has the names and the behaviour of tokio-util's `DelayQueue`. A value is inserted with a delay or an
+/// instant, and is returned by [`poll_expired`](DelayQueue::poll_expired), or by the queue as a [`Stream`].
+/// An insertion returns a [`Key`], with which the value can be removed or given another deadline. Typical
+/// uses are caches with a time to live, sessions and schedulers.
 ///
-/// Every operation is O(log n), amortized. None takes a lock. The queue allocates only as it grows and, with more than a thousand values,
-/// as it sorts. However many values it holds, it has one timer on a [`Wheel`], which is never refused.
+/// Every operation is O(log n), amortized. None takes a lock. The queue allocates only as it grows and, with
+/// more than a thousand values, as it sorts. However many values it holds, it has one timer on a [`Wheel`],
+/// which is never refused.
 ///
-/// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
-/// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the slack of the wheel and the
-/// runtime's own delay. On a clock that a test controls, values come at the instants at which tokio-util's queue would return them.
+/// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion,
+/// where a reset counts as an insertion. No value is early, and a waiting task is woken less than one tick of
+/// the wheel late, plus the slack of the wheel and the runtime's own delay. On a clock that a test controls,
+/// values come at the instants at which tokio-util's queue would return them.
 ///
 /// No deadline panics. A duration that overflows the clock is taken as 30 years.
 ///
-/// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken when
+/// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken
+/// when
 ///
 /// - the first value is due,
 /// - a value is inserted into the empty queue, or before all others,
@@ -46,7 +49,8 @@ pub use expired::{Expired, Key};
 ///
 /// # Cancel safety
 ///
-/// [`poll_expired`](DelayQueue::poll_expired) and the stream's `next` are cancel safe: no value is lost if a call is dropped.
+/// [`poll_expired`](DelayQueue::poll_expired) and the stream's `next` are cancel safe: no value is lost if a
+/// call is dropped.
 ///
 /// # Examples
 ///
@@ -95,8 +99,8 @@ pub use expired::{Expired, Key};
 /// ```
 pub struct DelayQueue<T> {
     entries: Entries<T>,
-    /// The latest instant that the clock is known to have reached. Entries that are due by then are returned without reading the
-    /// clock.
+    /// The latest instant that the clock is known to have reached. Entries that are due by then are returned
+    /// without reading the clock.
     reached: Instant,
     wheel: Wheel,
     /// While a task waits, the timer is set for the first entry, or for an earlier deadline.
@@ -170,8 +174,8 @@ impl<T> DelayQueue<T> {
 
     /// Inserts a value that is due once `timeout` has elapsed.
     ///
-    /// With a zero duration, the value is due at once, or at the next millisecond of a test's clock. A duration that
-    /// overflows the clock is taken as 30 years.
+    /// With a zero duration, the value is due at once, or at the next millisecond of a test's clock. A
+    /// duration that overflows the clock is taken as 30 years.
     ///
     /// # Examples
     ///
@@ -193,7 +197,8 @@ impl<T> DelayQueue<T> {
 
     /// Inserts a value that is due at `when`.
     ///
-    /// A value that is already due is returned by the next poll, or at the next millisecond of a test's clock.
+    /// A value that is already due is returned by the next poll, or at the next millisecond of a test's
+    /// clock.
     ///
     /// # Examples
     ///
@@ -218,8 +223,8 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
-    /// queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the
+    /// key is of another queue.
     ///
     /// # Examples
     ///
@@ -245,8 +250,8 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
-    /// queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the
+    /// key is of another queue.
     ///
     /// # Examples
     ///
@@ -268,7 +273,8 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Resets a key's value as [`reset`](DelayQueue::reset) does, or returns `false` if the key has no value in this queue.
+    /// Resets a key's value as [`reset`](DelayQueue::reset) does, or returns `false` if the key has no value
+    /// in this queue.
     ///
     /// # Examples
     ///
@@ -289,7 +295,8 @@ impl<T> DelayQueue<T> {
         self.try_reset_at(key, after(Instant::now(), timeout))
     }
 
-    /// Resets a key's value as [`reset_at`](DelayQueue::reset_at) does, or returns `false` if the key has no value in this queue.
+    /// Resets a key's value as [`reset_at`](DelayQueue::reset_at) does, or returns `false` if the key has no
+    /// value in this queue.
     ///
     /// # Examples
     ///
@@ -312,8 +319,8 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
-    /// queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the
+    /// key is of another queue.
     ///
     /// # Examples
     ///
@@ -337,7 +344,8 @@ impl<T> DelayQueue<T> {
         removed
     }
 
-    /// Removes a key's value, due or not, and returns it, or returns `None` if the key has no value in this queue.
+    /// Removes a key's value, due or not, and returns it, or returns `None` if the key has no value in this
+    /// queue.
     ///
     /// # Examples
     ///
@@ -363,13 +371,14 @@ impl<T> DelayQueue<T> {
 
     /// Polls for the next value that is due, and returns `None` if the queue is empty.
     ///
-    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus its slack and the runtime's own delay. Only
-    /// the task that polled last is woken for a deadline. If another task then takes a value, the task that was waiting is woken
-    /// too and should poll again.
+    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus its slack
+    /// and the runtime's own delay. Only the task that polled last is woken for a deadline. If another task
+    /// then takes a value, the task that was waiting is woken too and should poll again.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime if the call has to wait, unless the queue's wheel was given a [`handle`](crate::Builder::handle).
+    /// Panics outside a Tokio runtime if the call has to wait, unless the queue's wheel was given a
+    /// [`handle`](crate::Builder::handle).
     ///
     /// # Examples
     ///
@@ -418,7 +427,8 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Appends up to `limit` due values to `expired`, in their order, and returns the number of values appended.
+    /// Appends up to `limit` due values to `expired`, in their order, and returns the number of values
+    /// appended.
     ///
     /// This reads the clock once and does not wait.
     ///
@@ -476,12 +486,13 @@ impl<T> DelayQueue<T> {
         self.entries.peek()
     }
 
-    /// Returns the deadline of a key's value, which is exactly the instant it was last set to, without rounding.
+    /// Returns the deadline of a key's value, which is exactly the instant it was last set to, without
+    /// rounding.
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
-    /// queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the
+    /// key is of another queue.
     ///
     /// # Examples
     ///
@@ -638,7 +649,8 @@ impl<T> DelayQueue<T> {
         self.entries.compact();
     }
 
-    /// Makes a change, and wakes the waiting task if another entry is the first then, or if the first one has been reset.
+    /// Makes a change, and wakes the waiting task if another entry is the first then, or if the first one has
+    /// been reset.
     fn change<R>(&mut self, change: impl FnOnce(&mut Entries<T>) -> R) -> R {
         let first = self.entries.first_turn();
         let changed = change(&mut self.entries);

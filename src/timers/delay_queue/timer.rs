@@ -21,8 +21,9 @@ pub(super) struct QueueTimer {
     created: Instant,
     /// Out of the wheel while the timer is not set.
     sleep: Sleep,
-    /// On a test's clock, a sleep of Tokio's for the same instant, and its runtime. There the wheel's turns come after what else is due, so a test
-    /// that has slept until that instant would not see its queue woken, as it sees tokio-util's.
+    /// On a test's clock, a sleep of Tokio's for the same instant, and its runtime. There the wheel's turns
+    /// come after what else is due, so a test that has slept until that instant would not see its queue
+    /// woken, as it sees tokio-util's.
     beside: Option<(Id, Pin<Box<time::Sleep>>)>,
     /// The deadline for which the timer is set. The timer fires later if that was rounded up.
     pub(super) deadline: Option<Instant>,
@@ -45,7 +46,8 @@ impl QueueTimer {
         if !may_be_paused && deadline <= now {
             return Err(now);
         }
-        // The sleep leaves the wheel first, because one that is moved to a later deadline still wakes at the old one.
+        // The sleep leaves the wheel first, because one that is moved to a later deadline still wakes at the
+        // old one.
         self.unset();
         let mut due = deadline;
         if may_be_paused {
@@ -57,7 +59,8 @@ impl QueueTimer {
         Ok(())
     }
 
-    /// Rounds an instant up to a whole number of milliseconds after the queue's creation, as tokio-util's queue does.
+    /// Rounds an instant up to a whole number of milliseconds after the queue's creation, as tokio-util's
+    /// queue does.
     fn whole_milliseconds(&self, instant: Instant) -> Instant {
         let after = instant.saturating_duration_since(self.created);
         let millis = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);

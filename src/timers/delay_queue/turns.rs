@@ -1,7 +1,8 @@
 //! The order in which the entries of a queue expire.
 //!
-//! Only the earliest turns are in a heap. All others are in segments that are in order among themselves, and not sorted inside. Once the heap
-//! is empty, the next segment is halved until what is left fits the heap. So a queue of a million entries sorts in the processor's cache.
+//! Only the earliest turns are in a heap. All others are in segments that are in order among themselves, and
+//! not sorted inside. Once the heap is empty, the next segment is halved until what is left fits the heap. So
+//! a queue of a million entries sorts in the processor's cache.
 
 use std::{
     cmp::Reverse,
@@ -11,7 +12,8 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The number of turns for a new heap, which is halved once it holds twice as many. It is small in tests, so that a few turns fill segments.
+/// The number of turns for a new heap, which is halved once it holds twice as many. It is small in tests, so
+/// that a few turns fill segments.
 const NEAR: usize = if cfg!(test) { 4 } else { 1024 };
 
 /// The place of an entry in the order of expiry.

@@ -26,23 +26,25 @@ use task::{Outcome, Stage, Task};
 impl Wheel {
     /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
     ///
-    /// A scheduled task costs one allocation, and no Tokio task until it is due. It is then spawned on the runtime given to
-    /// the builder or, if none was given, on the runtime that `schedule` was called on. It is never early, and less than one tick late plus its slack
-    /// and the runtime's own delay. If that runtime ends first, the task is dropped, and its handle resolves to `Cancelled` at once.
+    /// A scheduled task costs one allocation, and no Tokio task until it is due. It is then spawned on the
+    /// runtime given to the builder or, if none was given, on the runtime that `schedule` was called on. It
+    /// is never early, and less than one tick late plus its slack and the runtime's own delay. If that
+    /// runtime ends first, the task is dropped, and its handle resolves to `Cancelled` at once.
     ///
     /// # Cancellation
     ///
-    /// Dropping the handle detaches the task. [`Scheduled::cancel`] cancels it. With [`abort_on_drop`](Scheduled::abort_on_drop),
-    /// dropping the handle ends the task.
+    /// Dropping the handle detaches the task. [`Scheduled::cancel`] cancels it. With
+    /// [`abort_on_drop`](Scheduled::abort_on_drop), dropping the handle ends the task.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle), and in one without timers.
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle), and
+    /// in one without timers.
     ///
     /// # Errors
     ///
-    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the task or has been shut down, or when the task is
-    /// cancelled or panics.
+    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the task or has been shut down, or
+    /// when the task is cancelled or panics.
     ///
     /// # Examples
     ///
@@ -116,7 +118,8 @@ impl Wheel {
 
 /// The handle returned by [`Wheel::schedule`] and [`Wheel::schedule_at`], and a future of the task's result.
 ///
-/// Dropping the handle detaches the task, unless the handle was made with [`abort_on_drop`](Scheduled::abort_on_drop).
+/// Dropping the handle detaches the task, unless the handle was made with
+/// [`abort_on_drop`](Scheduled::abort_on_drop).
 ///
 /// # Panics
 ///
@@ -162,10 +165,12 @@ impl<T> Scheduled<T> {
         self.task.cancel()
     }
 
-    /// Moves the task to another deadline, and returns `true` if it had not started, in which case it starts at the new deadline.
+    /// Moves the task to another deadline, and returns `true` if it had not started, in which case it starts
+    /// at the new deadline.
     ///
-    /// The task then starts as late as one that [`schedule`](Wheel::schedule) was given that deadline. If the deadline is in the past, it starts
-    /// at once. It keeps its place in the wheel, even if the wheel is full.
+    /// The task then starts as late as one that [`schedule`](Wheel::schedule) was given that deadline. If the
+    /// deadline is in the past, it starts at once. It keeps its place in the wheel, even if the wheel is
+    /// full.
     ///
     /// # Examples
     ///
@@ -188,8 +193,9 @@ impl<T> Scheduled<T> {
 
     /// Makes dropping the handle end the task, as tokio-util's `AbortOnDropHandle` does.
     ///
-    /// A task that has not started is cancelled, and its future is dropped before the handle's drop returns. A task that is
-    /// running is aborted at its next `.await`, as by [`JoinHandle::abort`](tokio::task::JoinHandle::abort).
+    /// A task that has not started is cancelled, and its future is dropped before the handle's drop returns.
+    /// A task that is running is aborted at its next `.await`, as by
+    /// [`JoinHandle::abort`](tokio::task::JoinHandle::abort).
     ///
     /// # Examples
     ///
@@ -210,7 +216,8 @@ impl<T> Scheduled<T> {
         self
     }
 
-    /// Returns `true` if the task will never start, because it was cancelled, refused, or handed back by a shutdown.
+    /// Returns `true` if the task will never start, because it was cancelled, refused, or handed back by a
+    /// shutdown.
     ///
     /// # Examples
     ///

@@ -8,8 +8,8 @@
 //!    +--------> Never <---------+
 //! ```
 //!
-//! Only one caller can take the task out of `Waiting` and thereby own its future, so a task that is cancelled while it becomes due either
-//! runs or is cancelled, but never both.
+//! Only one caller can take the task out of `Waiting` and thereby own its future, so a task that is cancelled
+//! while it becomes due either runs or is cancelled, but never both.
 
 use std::{
     future::Future,
@@ -96,7 +96,8 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
                 join_waker: None,
             }),
         });
-        // With no lock held, because this may begin an engine or end one, and panics if the runtime has no timers.
+        // With no lock held, because this may begin an engine or end one, and panics if the runtime has no
+        // timers.
         let polled = timer.poll(&Waker::from(task.clone()));
         let mut state = lock(&task.state);
         if let Poll::Ready(Err(refusal)) = polled {
@@ -115,10 +116,11 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         task
     }
 
-    /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had already ended.
+    /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had
+    /// already ended.
     fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<(F, Handle)> {
-        // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. Cancelling drops the
-        // timer's waker, which is a reference to this task, but not the last one.
+        // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either.
+        // Cancelling drops the timer's waker, which is a reference to this task, but not the last one.
         let Progress::Waiting { timer, .. } = &mut state.progress else {
             return None;
         };
@@ -165,7 +167,8 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
-    /// The task is due, its deadline was moved, or the engine in which it waits has ended, and with it the task.
+    /// The task is due, its deadline was moved, or the engine in which it waits has ended, and with it the
+    /// task.
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
@@ -178,7 +181,8 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         }
         // The state stays locked, because a task that is due must no longer be reset.
         match timer.poll(&waker) {
-            // A shutdown is about to hand the task back. The wheel's limit does not concern a task that was admitted before.
+            // A shutdown is about to hand the task back. The wheel's limit does not concern a task that was
+            // admitted before.
             Poll::Pending | Poll::Ready(Err(_)) => {}
             Poll::Ready(Ok(())) => {
                 if let Some((future, runtime)) = self.end_wait(state, Progress::Starting) {
@@ -244,7 +248,8 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
             Progress::Started(task) => task.abort_handle(),
             Progress::Waiting { .. } | Progress::Never(_) => return,
         };
-        // If the runtime has ended, aborting drops the task, whose destructor may use the handle. So no lock is held.
+        // If the runtime has ended, aborting drops the task, whose destructor may use the handle. So no lock
+        // is held.
         drop(state);
         started.abort();
     }
@@ -259,8 +264,9 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
                 poll_on_budget(HadBudget(false), cx, |_| Poll::Ready(Err(error)))
             }
             Progress::Started(task) => {
-                // Tokio may drop an older waker here, which is user code. It cannot lock this state, because the only handle is
-                // borrowed for the poll, and a task that has started is on no roster and in no wheel.
+                // Tokio may drop an older waker here, which is user code. It cannot lock this state, because
+                // the only handle is borrowed for the poll, and a task that has started is on no roster and
+                // in no wheel.
                 let result = ready!(Pin::new(task).poll(cx));
                 Poll::Ready(result.map_err(ScheduleError::of_task))
             }

@@ -86,7 +86,8 @@ impl<T: 'static> LazyLock<T> {
     }
 }
 
-/// A local of loom's threads, all of which run on one thread of the machine. Loom's own locals may be dropped after the statics.
+/// A local of loom's threads, all of which run on one thread of the machine. Loom's own locals may be dropped
+/// after the statics.
 pub(crate) struct LocalKey<T>(pub(crate) fn() -> T);
 
 pub(crate) struct AccessError;

@@ -27,7 +27,8 @@ impl Health for Service {
         }
         let mut response = Response::new(HealthCheckResponse::default());
         if REQUESTS.is_some() {
-            // hyper would add the time, which HPACK compares with each second before, so that a slow run would count more.
+            // hyper would add the time, which HPACK compares with each second before, so that a slow run
+            // would count more.
             let date = MetadataValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
             response.metadata_mut().insert("date", date);
         }

@@ -1,5 +1,5 @@
-//! Tables for README and docs/performance.md. A file marks where a table belongs by two comments, `<!-- million: KEY -->` and
-//! `<!-- /million -->`, and has what is between them replaced.
+//! Tables for README and docs/performance.md. A file marks where a table belongs by two comments, `<!--
+//! million: KEY -->` and `<!-- /million -->`, and has what is between them replaced.
 
 use super::text::{LEGEND, expectation, figure, grouped, ratio, share, trust, value};
 use crate::figures::{Figures, Section};
@@ -38,7 +38,8 @@ pub(super) fn replace_blocks(text: &str, figures: &Figures) -> Result<String, St
     Ok(replaced + rest)
 }
 
-/// The block of a name: the key of a section, `machine`, `split`, `expectation`, or `cost`, which is a row of each that says what is gained.
+/// The block of a name: the key of a section, `machine`, `split`, `expectation`, or `cost`, which is a row of
+/// each that says what is gained.
 fn block(figures: &Figures, key: &str) -> Option<String> {
     Some(match key {
         "machine" => format!("{}. {} {LEGEND}\n", figures.machine, trust(figures)),

@@ -52,7 +52,8 @@ pub(crate) fn value(section: &Section, row: &Row, value: f64) -> String {
     }
 }
 
-/// By how much the wheel takes less or more than Tokio, or that there is no difference, with the spread over the rounds.
+/// By how much the wheel takes less or more than Tokio, or that there is no difference, with the spread over
+/// the rounds.
 pub(crate) fn ratio(row: &Row) -> String {
     let ratio = row.ratio();
     let (Spread { low, median, high }, word) = match row.verdict() {

@@ -1,6 +1,6 @@
-//! What do timers cost that do fire: the keepalives of very many connections, every 30 s each? On Tokio's timer, and on a wheel that may
-//! let them be late together by nothing, by its default and by 300 ms. The four run at the same time, in a process each, so that whatever
-//! disturbs one disturbs all.
+//! What do timers cost that do fire: the keepalives of very many connections, every 30 s each? On Tokio's
+//! timer, and on a wheel that may let them be late together by nothing, by its default and by 300 ms. The
+//! four run at the same time, in a process each, so that whatever disturbs one disturbs all.
 
 use std::{
     io,
@@ -37,8 +37,9 @@ const COMPETITORS: [&str; 4] = [
     "wheel with 300 ms of slack",
 ];
 
-/// How long before it is due the first keepalive is set. Nothing fires meanwhile, so that other experiments can be done. The last one that
-/// is measured has been set for less than 32 s: a wheel's slack depends on that, and so all are like those that are set for 30 s.
+/// How long before it is due the first keepalive is set. Nothing fires meanwhile, so that other experiments
+/// can be done. The last one that is measured has been set for less than 32 s: a wheel's slack depends on
+/// that, and so all are like those that are set for 30 s.
 const AHEAD: Duration = Duration::from_secs(25);
 
 /// The processes, whose keepalives have been set and are not due yet.
@@ -165,8 +166,9 @@ impl Seen {
     }
 }
 
-/// Wakes all connections once, as traffic does. Otherwise the first access to the memory of each is measured with its timer, and on a
-/// virtual machine whose host had other plans for pages that lay idle, that took 14 µs.
+/// Wakes all connections once, as traffic does. Otherwise the first access to the memory of each is measured
+/// with its timer, and on a virtual machine whose host had other plans for pages that lay idle, that took 14
+/// µs.
 static TRAFFIC: Notify = Notify::const_new();
 
 static FIRED: AtomicU64 = AtomicU64::new(0);

@@ -26,7 +26,8 @@ pub(crate) fn start_sleepers<T: Timers>(timers: T, over: Instant) -> Vec<JoinHan
         .collect()
 }
 
-/// Returns by how many milliseconds each sleep was late, or early if that is negative. There is one at least, however busy the machine.
+/// Returns by how many milliseconds each sleep was late, or early if that is negative. There is one at least,
+/// however busy the machine.
 async fn sleep_until_over<T: Timers>(timers: T, mut random: Rng, over: Instant) -> Vec<f64> {
     let mut late = Vec::new();
     loop {

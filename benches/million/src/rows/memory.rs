@@ -1,5 +1,5 @@
-//! What memory do very many pending timers take, and how long does it take to arm and to drop all of them? Each round in a process of its
-//! own, whose memory is nobody else's.
+//! What memory do very many pending timers take, and how long does it take to arm and to drop all of them?
+//! Each round in a process of its own, whose memory is nobody else's.
 
 use std::{
     io,

@@ -24,7 +24,8 @@ pub(crate) fn room<T: Timers>(count: usize) -> Held<T> {
     held
 }
 
-/// Fills the room with sleeps that are due at random instants of an hour, from one hour on, and polls each once.
+/// Fills the room with sleeps that are due at random instants of an hour, from one hour on, and polls each
+/// once.
 pub(crate) async fn arm<T: Timers>(timers: T, held: &mut Held<T>) {
     let mut random = Rng::with_seed(1);
     let start = Instant::now() + AHEAD;

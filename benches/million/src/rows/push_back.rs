@@ -1,5 +1,5 @@
-//! What does it cost to push the idle deadline of a connection back, as each of its requests does? The connections have traffic in random
-//! order, so the processor has to fetch each one's timer from memory.
+//! What does it cost to push the idle deadline of a connection back, as each of its requests does? The
+//! connections have traffic in random order, so the processor has to fetch each one's timer from memory.
 
 use std::{
     io,

@@ -1,5 +1,5 @@
-//! How late are timers in a thread-per-core server, while another of its threads blocks now and then? Two current-thread runtimes, which
-//! share one wheel in a static.
+//! How late are timers in a thread-per-core server, while another of its threads blocks now and then? Two
+//! current-thread runtimes, which share one wheel in a static.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! What does a timeout cost that ends in time? In one task after the other, in new tasks; on one worker, on all of them at once.
+//! What does a timeout cost that ends in time? In one task after the other, in new tasks; on one worker, on
+//! all of them at once.
 
 use std::{
     future::{Future, poll_fn},
@@ -93,7 +94,8 @@ fn costs(
     progress: &mut Progress,
 ) -> io::Result<[Vec<f64>; 2]> {
     let runtime = multi_thread(workers)?;
-    // A server always has some timers that are due sooner. Where there is none, each of Tokio's timers begins with a system call.
+    // A server always has some timers that are due sooner. Where there is none, each of Tokio's timers begins
+    // with a system call.
     for number in 0..10 {
         runtime.spawn(async move {
             loop {
@@ -113,15 +115,16 @@ fn costs(
         })
     };
     let [without, tokio, wheel] = in_turns(ROUNDS * SLICES, progress, competitors)?;
-    // On one worker, whatever disturbs a slice makes it longer. On several, a worker that is preempted leaves the lock to the others, so
-    // the shortest slice is that in which they were not at it at once.
+    // On one worker, whatever disturbs a slice makes it longer. On several, a worker that is preempted leaves
+    // the lock to the others, so the shortest slice is that in which they were not at it at once.
     let of_round = if workers == 1 { least } else { median };
     let of_rounds = |slices: Vec<f64>| slices.chunks(SLICES).map(of_round).collect::<Vec<_>>();
     let without = of_rounds(without);
     Ok([tokio, wheel].map(|slices| {
         let rounds = of_rounds(slices).into_iter().zip(&without);
         rounds
-            // Each reads the clock once at least, whatever the subtraction of the noisy work without a timer says.
+            // Each reads the clock once at least, whatever the subtraction of the noisy work without a timer
+            // says.
             .map(|(with, without)| (with - without).max(reading))
             .collect()
     }))
@@ -144,7 +147,8 @@ fn pending_once() -> impl Future<Output = ()> + Send {
     })
 }
 
-/// Lets each worker do one after the other for the time of a slice. Returns the nanoseconds that one takes its worker.
+/// Lets each worker do one after the other for the time of a slice. Returns the nanoseconds that one takes
+/// its worker.
 fn one<F: Future<Output: Send> + Send + 'static>(
     runtime: &Runtime,
     tasks: Tasks,

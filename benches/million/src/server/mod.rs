@@ -1,7 +1,9 @@
-//! What does all that mean for a server? One with real connections answers real requests, and its CPU time is split by where it is spent.
+//! What does all that mean for a server? One with real connections answers real requests, and its CPU time is
+//! split by where it is spent.
 //!
-//! The same process serves without timers, with Tokio's and with the wheel's, on the same connections, and changes between the three many
-//! times a second. So what disturbs one disturbs all, and a part of a few per cent can be told from the noise.
+//! The same process serves without timers, with Tokio's and with the wheel's, on the same connections, and
+//! changes between the three many times a second. So what disturbs one disturbs all, and a part of a few per
+//! cent can be told from the noise.
 
 use std::{io, thread, time::Duration};
 
@@ -112,7 +114,8 @@ fn split(connections: usize, [without, tokio, wheel]: [Vec<Slice>; 3]) -> Server
     };
     let of =
         |slices: &[Slice], figure: fn(&Slice) -> f64| -> Vec<f64> { slices.iter().map(figure).collect() };
-    // The kernel counts by samples where it splits a thread's time, so only the sum of many slices tells the two apart.
+    // The kernel counts by samples where it splits a thread's time, so only the sum of many slices tells the
+    // two apart.
     let kernel: f64 = without.iter().map(|slice| slice.kernel * slice.requests).sum();
     let all: f64 = without.iter().map(|slice| slice.cpu() * slice.requests).sum();
     let cpu = median(&of(&without, Slice::cpu));

@@ -1,4 +1,5 @@
-//! The server, in a process of its own. What it is asked on its standard input changes the timers that requests use from then on.
+//! The server, in a process of its own. What it is asked on its standard input changes the timers that
+//! requests use from then on.
 
 use std::{
     io,
@@ -86,7 +87,8 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A read as a server would write it: `None` if the connection has been idle for too long, or this request takes too long.
+/// A read as a server would write it: `None` if the connection has been idle for too long, or this request
+/// takes too long.
 async fn in_time<T: Timers, R: Send>(
     timers: T,
     mut idle: Pin<&mut T::Sleep>,

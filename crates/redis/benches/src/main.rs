@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release -p tickwheel-redis-benches [-- --jobs 7000 --rounds 3 --idle 10] [--only tickwheel] [--scale 10000000]
 //!
-//! Jobs per second from schedule to done with 1, 8 and 64 in flight; CPU time per job; lateness of jobs due at random within ten seconds;
-//! commands per job and while idle, as shown by Redis' MONITOR, without those inside scripts. With `--scale`, the cost of schedule, take
-//! and done with that many jobs waiting.
+//! Jobs per second from schedule to done with 1, 8 and 64 in flight; CPU time per job; lateness of jobs due
+//! at random within ten seconds; commands per job and while idle, as shown by Redis' MONITOR, without those
+//! inside scripts. With `--scale`, the cost of schedule, take and done with that many jobs waiting.
 //!
 //! Ask for no more than 7,999 jobs: a worker of apalis-redis ends when more are due at once.
 
@@ -254,8 +254,8 @@ impl<S: System> Running<S> {
 
 /// In microseconds, sorted, of jobs that are due at random within `spread`.
 ///
-/// One task schedules them, one after the other: a delay counts from when it was asked for, and where many ask at once, what they
-/// wait for each other would be taken for lateness.
+/// One task schedules them, one after the other: a delay counts from when it was asked for, and where many
+/// ask at once, what they wait for each other would be taken for lateness.
 async fn lateness<S: System>(server: &Server, jobs: u64, spread: Duration) -> Vec<u64> {
     let (sender, mut done) = unbounded_channel();
     let system = S::start(server, 64, sender).await;

@@ -133,7 +133,8 @@ impl Fleet {
         self.killed_at = Some(Instant::now());
     }
 
-    /// Whether the kill may have delayed a job that was due then: its worker had it, or was to have it, or the server was away.
+    /// Whether the kill may have delayed a job that was due then: its worker had it, or was to have it, or
+    /// the server was away.
     pub(crate) fn disturbed(&self, due: Instant) -> bool {
         self.killed_at.is_some_and(|killed| {
             due + Duration::from_secs(1) >= killed && due <= killed + LEASE + Duration::from_secs(1)

@@ -12,10 +12,11 @@ use crate::{error::Error, local, nonce::random_part, script::Call};
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Sends a call that may be carried out twice, and repeats it with growing pauses until `read` accepts an answer or `last` has passed.
+/// Sends a call that may be carried out twice, and repeats it with growing pauses until `read` accepts an
+/// answer or `last` has passed.
 ///
-/// An answer that took longer than `attempt` may still be filling the connection that all requests of the process share. So the call is
-/// not repeated before a probe behind it has been answered.
+/// An answer that took longer than `attempt` may still be filling the connection that all requests of the
+/// process share. So the call is not repeated before a probe behind it has been answered.
 pub(super) async fn ask<T>(
     server: &dyn Server,
     call: Call,
@@ -48,7 +49,8 @@ pub(super) async fn ask<T>(
     }
 }
 
-/// Runs a request that may be carried out twice, and repeats it with growing pauses until it succeeds or `last` has passed.
+/// Runs a request that may be carried out twice, and repeats it with growing pauses until it succeeds or
+/// `last` has passed.
 pub(super) async fn repeat<T, F>(
     attempt: Duration,
     last: Instant,
@@ -102,13 +104,15 @@ impl Attempts {
     }
 }
 
-/// Whether to send the same call again. A server that is out of memory is not asked again, because that would only add to its load.
+/// Whether to send the same call again. A server that is out of memory is not asked again, because that would
+/// only add to its load.
 fn is_worth_repeating(error: &Error) -> bool {
     error.is_passing()
         && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
 }
 
-/// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may contain payloads.
+/// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may
+/// contain payloads.
 pub(super) fn unexpected(answer: &Value) -> Error {
     let form = match answer {
         Value::Nil => "nothing".to_owned(),

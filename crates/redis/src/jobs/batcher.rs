@@ -1,12 +1,14 @@
 //! `Batcher`: sends the operations on the jobs of one partition in batches.
 //!
-//! Each runtime on which operations are asked for has a lane of its own, so that none waits for another. A lane sends one batch at a time.
-//! An operation is sent at once if no batch of its lane is in flight. Operations that arrive while one is in flight are sent together in
-//! the next one. Batching therefore delays no operation, and the more operations there are, the fewer commands each of them takes.
+//! Each runtime on which operations are asked for has a lane of its own, so that none waits for another. A
+//! lane sends one batch at a time. An operation is sent at once if no batch of its lane is in flight.
+//! Operations that arrive while one is in flight are sent together in the next one. Batching therefore delays
+//! no operation, and the more operations there are, the fewer commands each of them takes.
 //!
-//! Batches are named by the `sender` of their lane. A batch whose answer was lost is sent again under the same name, and Redis gives the
-//! same answer as at first. No batch is sent before its predecessor has been answered, so Redis keeps only one answer per sender. A lane
-//! ends when no operation waits, and leaves its sender to the next one, so there are only as many senders as there were lanes at once.
+//! Batches are named by the `sender` of their lane. A batch whose answer was lost is sent again under the
+//! same name, and Redis gives the same answer as at first. No batch is sent before its predecessor has been
+//! answered, so Redis keeps only one answer per sender. A lane ends when no operation waits, and leaves its
+//! sender to the next one, so there are only as many senders as there were lanes at once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -33,7 +35,8 @@ use crate::{
 
 /// The largest number of jobs that a script looks at.
 const BATCH: usize = 100;
-/// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other operation fails with it.
+/// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other
+/// operation fails with it.
 const BATCH_BYTES: usize = 256 << 10;
 
 pub(super) struct Batcher {
@@ -159,7 +162,8 @@ impl Batcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the next batch, and the operations whose deadline has passed. If there is neither, ends the lane.
+    /// Returns the next batch, and the operations whose deadline has passed. If there is neither, ends the
+    /// lane.
     fn next(&self, lane: &mut Lane) -> (Vec<Operation>, Vec<Operation>) {
         let mut state = self.lock();
         let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -190,7 +194,8 @@ impl Batcher {
     }
 }
 
-/// Sends the batches of one runtime until no operation waits. If it is dropped before that with its runtime, it answers all of them.
+/// Sends the batches of one runtime until no operation waits. If it is dropped before that with its runtime,
+/// it answers all of them.
 struct Lane {
     batcher: Arc<Batcher>,
     runtime: Id,
@@ -204,7 +209,8 @@ impl Lane {
     async fn send_all(mut self) {
         let batcher = self.batcher.clone();
         loop {
-            // Tasks that were just woken, some of them by the last answers, push their operations first and so join this batch.
+            // Tasks that were just woken, some of them by the last answers, push their operations first and
+            // so join this batch.
             yield_now().await;
             let (batch, late) = batcher.next(&mut self);
             if batch.is_empty() && late.is_empty() {

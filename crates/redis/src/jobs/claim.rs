@@ -24,7 +24,8 @@ pub(super) struct Claim {
     pub(super) attempts: u32,
     /// Microseconds since 1970, by Redis' clock.
     pub(super) due: u64,
-    /// How late it was already by Redis' clock when it was taken, and from when on it has been later than that.
+    /// How late it was already by Redis' clock when it was taken, and from when on it has been later than
+    /// that.
     pub(super) overdue: Duration,
     pub(super) later_from: Instant,
 }
@@ -104,8 +105,8 @@ impl fmt::Debug for JobLease {
     }
 }
 
-/// Returns until when a lease is valid whose request was sent at `sent`: the time that Redis grants, minus a margin for the precision of
-/// the wheel and of the clocks.
+/// Returns until when a lease is valid whose request was sent at `sent`: the time that Redis grants, minus a
+/// margin for the precision of the wheel and of the clocks.
 pub(super) fn valid_until(wheel: &Wheel, sent: Instant, lease: Duration) -> Instant {
     let margin = (wheel.tick_duration() * 2 + Duration::from_millis(10)).max(lease / 100);
     sent + lease.saturating_sub(margin)

@@ -1,10 +1,12 @@
 //! `Demand`: how many jobs to start for a consumer that polls the stream.
 //!
-//! One poll asks for one job, and for a consumer that works on one job at a time, one job is started. A consumer that works on many jobs
-//! polls for them one by one, and starting them one by one would cost a round trip each, so as many are started as the consumer has been
-//! seen to work on at once. The estimate grows when the consumer has fetched every started job, works on some and asks for another that is
-//! due. Where jobs come one by one it does not, because a guess that is too high lets a worker claim what another one could start. It
-//! shrinks when the consumer finishes a job while others that were started a while ago have not been fetched.
+//! One poll asks for one job, and for a consumer that works on one job at a time, one job is started. A
+//! consumer that works on many jobs polls for them one by one, and starting them one by one would cost a
+//! round trip each, so as many are started as the consumer has been seen to work on at once. The estimate
+//! grows when the consumer has fetched every started job, works on some and asks for another that is due.
+//! Where jobs come one by one it does not, because a guess that is too high lets a worker claim what another
+//! one could start. It shrinks when the consumer finishes a job while others that were started a while ago
+//! have not been fetched.
 
 use std::mem;
 
@@ -35,7 +37,8 @@ impl Demand {
         }
     }
 
-    /// Records that the consumer asks while jobs are due and none of them is being started, so that it waits for a round trip.
+    /// Records that the consumer asks while jobs are due and none of them is being started, so that it waits
+    /// for a round trip.
     pub(super) fn starved(&mut self) {
         if mem::take(&mut self.fetched) && self.out > 0 && self.limit.is_none() {
             let most = self.most.max(self.out);
@@ -51,7 +54,8 @@ impl Demand {
         self.most = self.most.max(self.out);
     }
 
-    /// Records that the consumer has finished a job, and whether it left others unfetched that were started a while ago.
+    /// Records that the consumer has finished a job, and whether it left others unfetched that were started a
+    /// while ago.
     pub(super) fn left(&mut self, others: bool) {
         if others {
             self.returned();

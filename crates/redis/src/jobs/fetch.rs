@@ -1,4 +1,5 @@
-//! `fetch`: fetches a large payload in parts, so that other answers on the connection need not wait for all of it.
+//! `fetch`: fetches a large payload in parts, so that other answers on the connection need not wait for all
+//! of it.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,11 +12,12 @@ use tokio::{sync::Notify, time::Instant};
 use super::{asking::unexpected, partition::PART, queue::Queue};
 use crate::{error::Error, local, nonce::Nonce};
 
-/// From what size on Redis keeps a copy of a payload while it is fetched, of which it reads a part without reading all of it.
+/// From what size on Redis keeps a copy of a payload while it is fetched, of which it reads a part without
+/// reading all of it.
 const LARGE: usize = 4 * PART;
 
-/// Fetches a payload of `size` bytes, a few at a time for all workers of a queue. Returns `None` if the job is no longer held under that
-/// token.
+/// Fetches a payload of `size` bytes, a few at a time for all workers of a queue. Returns `None` if the job
+/// is no longer held under that token.
 pub(super) async fn fetch(
     queue: &Queue,
     partition: usize,

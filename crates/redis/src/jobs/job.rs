@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{error::Error, lost::Lost};
 
-/// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after), [`snooze`](Job::snooze) or
-/// [`bury`](Job::bury).
+/// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after),
+/// [`snooze`](Job::snooze) or [`bury`](Job::bury).
 ///
-/// Its lease is renewed for as long as the `Job` lives. If a `Job` is dropped unfinished, for example by a panic, it is delivered again
-/// once its lease has expired.
+/// Its lease is renewed for as long as the `Job` lives. If a `Job` is dropped unfinished, for example by a
+/// panic, it is delivered again once its lease has expired.
 #[must_use = "a job that is dropped is delivered again after its lease"]
 pub struct Job {
     claim: Claim,
@@ -53,16 +53,18 @@ impl Job {
         UNIX_EPOCH + Duration::from_micros(self.claim.due)
     }
 
-    /// Returns a future that completes when the job is lost: its lease could not be renewed, and the job may be delivered to another
-    /// worker.
+    /// Returns a future that completes when the job is lost: its lease could not be renewed, and the job may
+    /// be delivered to another worker.
     ///
-    /// It completes before the lease expires in Redis, by the local clock, even if Redis cannot be reached. It also completes when the
-    /// job has taken as long as its worker's [`time_limit`](super::WorkerBuilder::time_limit), and when it is finished or dropped.
+    /// It completes before the lease expires in Redis, by the local clock, even if Redis cannot be reached.
+    /// It also completes when the job has taken as long as its worker's
+    /// [`time_limit`](super::WorkerBuilder::time_limit), and when it is finished or dropped.
     pub fn lost(&self) -> Lost {
         self.claim.lease.validity.lost()
     }
 
-    /// Finishes the job: it is removed, and its id becomes free. Returns `false` and changes nothing if the job has been lost.
+    /// Finishes the job: it is removed, and its id becomes free. Returns `false` and changes nothing if the
+    /// job has been lost.
     ///
     /// # Cancellation
     ///
@@ -70,14 +72,14 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may then be done, or be delivered
-    /// again.
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may
+    /// then be done, or be delivered again.
     pub async fn done(self) -> Result<bool, Error> {
         self.finish("done", 0, 0).await
     }
 
-    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries it if this was its last
-    /// attempt.
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries
+    /// it if this was its last attempt.
     ///
     /// Returns `false` and changes nothing if the job has been lost.
     ///
@@ -92,11 +94,12 @@ impl Job {
         self.put_off("retry", delay).await
     }
 
-    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does not count this attempt.
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does
+    /// not count this attempt.
     ///
-    /// Use it for a job that could not be tried, because of a rate limit or because something that it depends on is unavailable. The next
-    /// delivery has the same [`attempt`](Job::attempt), so a job can be put off without limit. Returns `false` and changes nothing if the
-    /// job has been lost.
+    /// Use it for a job that could not be tried, because of a rate limit or because something that it depends
+    /// on is unavailable. The next delivery has the same [`attempt`](Job::attempt), so a job can be put off
+    /// without limit. Returns `false` and changes nothing if the job has been lost.
     ///
     /// # Cancellation
     ///
@@ -130,7 +133,8 @@ impl Job {
         Ok(waits)
     }
 
-    /// Marks the job as dead, to be kept until it is revived or purged. Returns `false` and changes nothing if the job has been lost.
+    /// Marks the job as dead, to be kept until it is revived or purged. Returns `false` and changes nothing
+    /// if the job has been lost.
     ///
     /// # Cancellation
     ///
@@ -146,7 +150,8 @@ impl Job {
     pub(super) async fn finish(&self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
         let lease = self.claim.lease.clone();
         let queue = self.inbox.queue.clone();
-        // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still valid.
+        // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still
+        // valid.
         let deadline = if queue.wheel.is_shutdown() {
             Instant::now() + PATIENCE
         } else if lease.validity.is_lost() {

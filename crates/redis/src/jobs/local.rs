@@ -1,5 +1,5 @@
-//! `LocalWorkers`: the workers of one queue that share a handle, which learn of what it schedules without a notification, and what is counted
-//! of them.
+//! `LocalWorkers`: the workers of one queue that share a handle, which learn of what it schedules without a
+//! notification, and what is counted of them.
 
 use std::{
     fmt,

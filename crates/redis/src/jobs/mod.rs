@@ -1,9 +1,10 @@
 //! `DelayedJobs`: a handle of a queue of delayed jobs.
 //!
-//! `queue` is what all handles, workers and jobs of a queue share. A `partition` has its keys and two `batcher`s, which send operations
-//! to Redis in batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is stored. A `worker`
-//! consists of a stream, an `engine` that takes, holds and renews jobs, and an `inbox` between the two, in which `demand` decides how many
-//! jobs to start and `pace` how many it starts in a moment, which limits how many are claimed.
+//! `queue` is what all handles, workers and jobs of a queue share. A `partition` has its keys and two
+//! `batcher`s, which send operations to Redis in batches. The scripts that run there are in `scripts/`, and
+//! `prelude.lua` describes how a job is stored. A `worker` consists of a stream, an `engine` that takes,
+//! holds and renews jobs, and an `inbox` between the two, in which `demand` decides how many jobs to start
+//! and `pace` how many it starts in a moment, which limits how many are claimed.
 
 use std::{
     fmt,
@@ -65,14 +66,16 @@ pub use worker::{Worker, WorkerBuilder};
 
 /// A queue of jobs that become due later and outlive the process that scheduled them.
 ///
-/// A job consists of an id and a payload. It is delivered at least once, when it is due by Redis' clock, to one of the queue's
-/// [workers](DelayedJobs::worker). The worker gets a lease on the job, and if it does not renew the lease in time, the job is delivered to
-/// another worker. See `docs/guarantees.md` for what Redis itself can lose.
+/// A job consists of an id and a payload. It is delivered at least once, when it is due by Redis' clock, to
+/// one of the queue's [workers](DelayedJobs::worker). The worker gets a lease on the job, and if it does not
+/// renew the lease in time, the job is delivered to another worker. See `docs/guarantees.md` for what Redis
+/// itself can lose.
 ///
-/// A queue is identified by its name in Redis, and every handle with that name refers to the same queue. Concurrent calls on
-/// one handle are batched by a task on the runtime of the callers, so share a handle by cloning it, also with other runtimes:
-/// each has a task of its own, and none waits for another. A call that finds Redis unavailable is retried for up to 5 seconds,
-/// and one that is repeated after its answer was lost gets the answer of the first.
+/// A queue is identified by its name in Redis, and every handle with that name refers to the same queue.
+/// Concurrent calls on one handle are batched by a task on the runtime of the callers, so share a handle by
+/// cloning it, also with other runtimes: each has a task of its own, and none waits for another. A call that
+/// finds Redis unavailable is retried for up to 5 seconds, and one that is repeated after its answer was lost
+/// gets the answer of the first.
 ///
 /// # Examples
 ///
@@ -104,7 +107,8 @@ pub struct DelayedJobs<C> {
 }
 
 impl<C: Connection> DelayedJobs<C> {
-    /// Creates a handle of the queue `name`, with one partition and without notifications. It does not contact Redis before its first use.
+    /// Creates a handle of the queue `name`, with one partition and without notifications. It does not
+    /// contact Redis before its first use.
     pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
         let server = Arc::new(Connected::new(connection.clone()));
         DelayedJobs {
@@ -121,17 +125,19 @@ impl<C: Connection> DelayedJobs<C> {
         }
     }
 
-    /// Sets the number of partitions, from 1 to 1024. The keys of each partition are in one slot of a cluster.
+    /// Sets the number of partitions, from 1 to 1024. The keys of each partition are in one slot of a
+    /// cluster.
     ///
-    /// Jobs are ordered by due time within each partition. The number is stored with the queue at first use, and any other number is
-    /// an error from then on.
+    /// Jobs are ordered by due time within each partition. The number is stored with the queue at first use,
+    /// and any other number is an error from then on.
     #[must_use]
     pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
         let (notifications, limits) = (self.queue.notifications.clone(), self.queue.limits);
         self.with(partitions, notifications, limits)
     }
 
-    /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up to 5 seconds late.
+    /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up
+    /// to 5 seconds late.
     ///
     /// Without notifications, a worker learns at once only of what this handle and its clones schedule.
     #[must_use]
@@ -140,14 +146,16 @@ impl<C: Connection> DelayedJobs<C> {
         self.with(partitions, Some(notifications.clone()), limits)
     }
 
-    /// Sets the size in bytes of the largest payload that this handle schedules and its workers deliver, 1 MiB unless set and at most 512
-    /// MiB.
+    /// Sets the size in bytes of the largest payload that this handle schedules and its workers deliver, 1
+    /// MiB unless set and at most 512 MiB.
     ///
-    /// `schedule` refuses a larger payload. A larger one that is in the queue already, because another program stored it, is not sent to
-    /// a worker. Each attempt to take it counts, a second apart, and after the worker's `attempts` the job is dead and says why.
+    /// `schedule` refuses a larger payload. A larger one that is in the queue already, because another
+    /// program stored it, is not sent to a worker. Each attempt to take it counts, a second apart, and after
+    /// the worker's `attempts` the job is dead and says why.
     ///
-    /// A payload of more than 256 KiB is fetched in parts of that size, so that it does not hold up the other answers on the connection,
-    /// but it is scheduled by a single request. Store large payloads elsewhere, and let the job carry a reference to them.
+    /// A payload of more than 256 KiB is fetched in parts of that size, so that it does not hold up the other
+    /// answers on the connection, but it is scheduled by a single request. Store large payloads elsewhere,
+    /// and let the job carry a reference to them.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> DelayedJobs<C> {
         let limits = Limits {
@@ -157,11 +165,12 @@ impl<C: Connection> DelayedJobs<C> {
         self.with_limits(limits)
     }
 
-    /// Sets how long to wait for an answer of Redis, and for a payload that is fetched in parts, before the attempt has failed: 2 seconds
-    /// unless set, from 10 ms to an hour.
+    /// Sets how long to wait for an answer of Redis, and for a payload that is fetched in parts, before the
+    /// attempt has failed: 2 seconds unless set, from 10 ms to an hour.
     ///
-    /// A call is repeated until 5 seconds have passed, or this time if it is longer. A job whose payload could not be fetched in this time
-    /// is tried again a second later, and after the worker's `attempts` it is dead and says why.
+    /// A call is repeated until 5 seconds have passed, or this time if it is longer. A job whose payload
+    /// could not be fetched in this time is tried again a second later, and after the worker's `attempts` it
+    /// is dead and says why.
     #[must_use]
     pub fn answer_within(self, limit: Duration) -> DelayedJobs<C> {
         let limits = Limits {
@@ -211,17 +220,19 @@ impl<C> DelayedJobs<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::InvalidSetting`], with nothing stored, if the payload is larger than [`max_payload`](DelayedJobs::max_payload).
-    /// Returns an error if the id is empty or longer than 1,024 bytes, if Redis refuses the call or does not answer within 5 seconds, or
-    /// if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
-    /// again under the same id.
+    /// Returns [`Error::InvalidSetting`], with nothing stored, if the payload is larger than
+    /// [`max_payload`](DelayedJobs::max_payload). Returns an error if the id is empty or longer than 1,024
+    /// bytes, if Redis refuses the call or does not answer within 5 seconds, or if the queue cannot be
+    /// opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it again
+    /// under the same id.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
         self.put(id, "in", micros(delay), payload)
             .await
             .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
     }
 
-    /// Schedules a job to be due when Redis' clock shows `at`, with a precision of one microsecond. A time in the past is due now.
+    /// Schedules a job to be due when Redis' clock shows `at`, with a precision of one microsecond. A time in
+    /// the past is due now.
     ///
     /// Returns `false` and changes nothing if a job with that id is waiting, running or dead.
     ///
@@ -234,7 +245,8 @@ impl<C> DelayedJobs<C> {
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
         let scheduled = self.put(id, "at", micros_of(at), payload).await;
-        // By the clock of this machine, which may be another than Redis'. What that gets wrong, the sweep finds.
+        // By the clock of this machine, which may be another than Redis'. What that gets wrong, the sweep
+        // finds.
         let delay = at.duration_since(SystemTime::now()).unwrap_or_default();
         scheduled.inspect(|scheduled| self.expect_job(*scheduled, id, delay))
     }
@@ -246,19 +258,21 @@ impl<C> DelayedJobs<C> {
         }
     }
 
-    /// Schedules a job to be due after `first`, and again and again at the points of a grid that lie `every` apart from then on, until it is
-    /// [cancelled](DelayedJobs::cancel).
+    /// Schedules a job to be due after `first`, and again and again at the points of a grid that lie `every`
+    /// apart from then on, until it is [cancelled](DelayedJobs::cancel).
     ///
-    /// When the job is done it is due at the next point of its grid, so it is delivered at least once for each point, but never while
-    /// another delivery of it runs. Points that pass while it waits for a worker are made up by that one delivery, and points that pass
-    /// while it runs by one more, at once. If it dies, the dead job has an id of its own, which is the job's id, an `@` and when it was due
-    /// in microseconds, and the job goes on at the next point with its first attempt.
+    /// When the job is done it is due at the next point of its grid, so it is delivered at least once for
+    /// each point, but never while another delivery of it runs. Points that pass while it waits for a worker
+    /// are made up by that one delivery, and points that pass while it runs by one more, at once. If it dies,
+    /// the dead job has an id of its own, which is the job's id, an `@` and when it was due in microseconds,
+    /// and the job goes on at the next point with its first attempt.
     ///
-    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead, so every process may ask for its recurring
-    /// jobs when it starts. To change the period or the payload, cancel the job first; a new grid begins.
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead, so every
+    /// process may ask for its recurring jobs when it starts. To change the period or the payload, cancel the
+    /// job first; a new grid begins.
     ///
-    /// `cancel` also returns `true` while the job runs: that delivery goes on, and is the last one. For times of a calendar, schedule the
-    /// next job when one is done, as the README shows.
+    /// `cancel` also returns `true` while the job runs: that delivery goes on, and is the last one. For times
+    /// of a calendar, schedule the next job when one is done, as the README shows.
     ///
     /// # Cancellation
     ///
@@ -266,8 +280,9 @@ impl<C> DelayedJobs<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::InvalidSetting`] if `every` is less than a millisecond or more than a hundred years, [`Error::InvalidName`] if the id
-    /// is longer than 1,000 bytes, and the errors of [`schedule`](DelayedJobs::schedule).
+    /// Returns [`Error::InvalidSetting`] if `every` is less than a millisecond or more than a hundred years,
+    /// [`Error::InvalidName`] if the id is longer than 1,000 bytes, and the errors of
+    /// [`schedule`](DelayedJobs::schedule).
     ///
     /// # Examples
     ///
@@ -326,8 +341,8 @@ impl<C> DelayedJobs<C> {
             .await
     }
 
-    /// Changes the due time of a waiting job to `delay` from now, whether that is earlier or later than before. Returns `false` if the
-    /// job is not waiting: it is running, dead or unknown.
+    /// Changes the due time of a waiting job to `delay` from now, whether that is earlier or later than
+    /// before. Returns `false` if the job is not waiting: it is running, dead or unknown.
     ///
     /// # Errors
     ///
@@ -338,7 +353,8 @@ impl<C> DelayedJobs<C> {
             .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
     }
 
-    /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is running, dead or unknown.
+    /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is
+    /// running, dead or unknown.
     ///
     /// A job that is [repeated](DelayedJobs::repeat) is ended while it runs, too.
     ///
@@ -387,7 +403,8 @@ impl<C> DelayedJobs<C> {
 
     /// Asks Redis how many jobs wait, run and are dead, and how late the oldest due one is, in constant time.
     ///
-    /// The sample is kept, so that [`source`](DelayedJobs::source) reports it to exporters until there is a newer one.
+    /// The sample is kept, so that [`source`](DelayedJobs::source) reports it to exporters until there is a
+    /// newer one.
     ///
     /// # Cancel safety
     ///
@@ -412,9 +429,10 @@ impl<C> DelayedJobs<C> {
 
     /// Samples the queue at once, and then every `period`.
     ///
-    /// A sample that fails is tried again after `period`. The future does not keep the queue: it completes when all handles, workers and jobs of
-    /// this handle and its clones have been dropped, or the wheel has been shut down, within `period`. One process of a fleet that samples a
-    /// queue is enough; each sample costs two commands for each partition.
+    /// A sample that fails is tried again after `period`. The future does not keep the queue: it completes
+    /// when all handles, workers and jobs of this handle and its clones have been dropped, or the wheel has
+    /// been shut down, within `period`. One process of a fleet that samples a queue is enough; each sample
+    /// costs two commands for each partition.
     ///
     /// # Cancel safety
     ///
@@ -441,9 +459,9 @@ impl<C> DelayedJobs<C> {
 
     /// Returns everything that an exporter reports of this queue, sorted by name, without asking Redis.
     ///
-    /// Deliveries, renewals and losses are those of the workers of this handle and its clones, and exact. What only Redis knows is as old as
-    /// the last [sample](DelayedJobs::sample), and is missing before the first one. See the [crate documentation](crate#being-watched) for the
-    /// names.
+    /// Deliveries, renewals and losses are those of the workers of this handle and its clones, and exact.
+    /// What only Redis knows is as old as the last [sample](DelayedJobs::sample), and is missing before the
+    /// first one. See the [crate documentation](crate#being-watched) for the names.
     ///
     /// # Examples
     ///
@@ -458,10 +476,11 @@ impl<C> DelayedJobs<C> {
         self.labels().exported(&self.queue.workers.stats)
     }
 
-    /// Returns what [`exported`](DelayedJobs::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
-    /// `Reporter::and_source` of `tickwheel-metrics`.
+    /// Returns what [`exported`](DelayedJobs::exported) returns as a source for `WheelCollector::and_source`
+    /// of `tickwheel-prometheus` and `Reporter::and_source` of `tickwheel-metrics`.
     ///
-    /// It does not keep the queue, and is empty once all handles, workers and jobs of this handle and its clones have been dropped.
+    /// It does not keep the queue, and is empty once all handles, workers and jobs of this handle and its
+    /// clones have been dropped.
     ///
     /// # Examples
     ///
@@ -489,8 +508,9 @@ impl<C> DelayedJobs<C> {
 
     /// Returns up to `limit` dead jobs, in the order in which they died.
     ///
-    /// A payload that is larger than [`max_payload`](DelayedJobs::max_payload), or that cannot be fetched in time, is left empty. An id that
-    /// another program stored and that is not UTF-8 is shown with replacement characters, and at most 1,024 bytes of it.
+    /// A payload that is larger than [`max_payload`](DelayedJobs::max_payload), or that cannot be fetched in
+    /// time, is left empty. An id that another program stored and that is not UTF-8 is shown with replacement
+    /// characters, and at most 1,024 bytes of it.
     ///
     /// # Errors
     ///
@@ -524,11 +544,12 @@ impl<C> DelayedJobs<C> {
         Ok(dead.into_iter().map(|buried| buried.job).collect())
     }
 
-    /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their payloads.
+    /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their
+    /// payloads.
     ///
-    /// Those that a worker has claimed are among them, because they can still be cancelled. The list is read in pages of 100 jobs for each
-    /// partition, and jobs move meanwhile, so one may be missing or appear twice. The cost grows with `offset + limit`, and not with the
-    /// length of the queue.
+    /// Those that a worker has claimed are among them, because they can still be cancelled. The list is read
+    /// in pages of 100 jobs for each partition, and jobs move meanwhile, so one may be missing or appear
+    /// twice. The cost grows with `offset + limit`, and not with the length of the queue.
     ///
     /// # Errors
     ///

@@ -11,7 +11,8 @@ use crate::{
     script::{Call, Script},
 };
 
-/// A script that changes jobs, which begins with the common prelude. Its first line says whether Redis may run it when out of memory.
+/// A script that changes jobs, which begins with the common prelude. Its first line says whether Redis may
+/// run it when out of memory.
 macro_rules! script {
     ($first:literal, $file:literal) => {
         Script::new(concat!(
@@ -38,7 +39,8 @@ static STATES: Script =
     Script::new("#!lua flags=no-writes\nreturn redis.call('HMGET', KEYS[1], unpack(ARGV))");
 static EXTEND: Script = Script::new(include_str!("scripts/extend.lua"));
 
-/// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind it: for 22 ms at 12 MB/s.
+/// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind
+/// it: for 22 ms at 12 MB/s.
 pub(super) const PART: usize = 256 << 10;
 
 pub(super) const PREFIX: &str = "tickwheel:jobs";
@@ -219,7 +221,8 @@ fn keys(tag: &Tag) -> [String; 10] {
     .map(|what| tag.key(what))
 }
 
-/// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process and version.
+/// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process
+/// and version.
 pub(super) fn partition_of(id: &str, partitions: usize) -> usize {
     let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

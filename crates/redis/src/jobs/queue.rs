@@ -137,7 +137,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Sends a call that may be carried out twice, and repeats it until it is answered or [`patience`](Queue::patience) has passed.
+    /// Sends a call that may be carried out twice, and repeats it until it is answered or
+    /// [`patience`](Queue::patience) has passed.
     pub(super) async fn ask(&self, call: Call) -> Result<Value, Error> {
         self.ask_until(call, Instant::now() + self.patience()).await
     }
@@ -167,7 +168,8 @@ impl Queue {
         }
     }
 
-    /// Pushes operations to their partitions, with those of one partition together, to be sent on this runtime.
+    /// Pushes operations to their partitions, with those of one partition together, to be sent on this
+    /// runtime.
     pub(super) fn update_all(&self, runtime: &Handle, mut operations: Vec<(usize, Operation)>) {
         operations.sort_by_key(|(partition, _)| *partition);
         let mut operations = operations.into_iter().peekable();
@@ -211,7 +213,8 @@ impl Queue {
     }
 }
 
-/// A queue that is open, for one call of a handle, with the limit of that call. Opening the queue counts towards the limit.
+/// A queue that is open, for one call of a handle, with the limit of that call. Opening the queue counts
+/// towards the limit.
 #[derive(Clone, Copy)]
 pub(super) struct OpenQueue<'a> {
     pub(super) queue: &'a Queue,
@@ -220,13 +223,15 @@ pub(super) struct OpenQueue<'a> {
 }
 
 impl OpenQueue<'_> {
-    /// Sends a request that may be carried out twice, and repeats it until it is answered or the limit has passed.
+    /// Sends a request that may be carried out twice, and repeats it until it is answered or the limit has
+    /// passed.
     pub(super) async fn ask(&self, request: Call) -> Result<Value, Error> {
         let answer = self.queue.ask_until(request, self.last).await;
         answer.map_err(|error| error.after(self.began.elapsed()))
     }
 
-    /// Sends a request of several that follow each other, each of which has the limit from the answer to the one before.
+    /// Sends a request of several that follow each other, each of which has the limit from the answer to the
+    /// one before.
     pub(super) async fn ask_next(&mut self, request: Call) -> Result<Value, Error> {
         let answer = self.ask(request).await?;
         self.began = Instant::now();

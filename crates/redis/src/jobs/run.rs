@@ -37,12 +37,14 @@ pub enum JobError {
 }
 
 impl JobError {
-    /// Returns an error after which the job is tried again, made from anything that converts into a boxed error, such as a string.
+    /// Returns an error after which the job is tried again, made from anything that converts into a boxed
+    /// error, such as a string.
     pub fn retry(cause: impl Into<Box<dyn error::Error + Send + Sync>>) -> JobError {
         JobError::Retry(cause.into())
     }
 
-    /// Returns an error after which the job is dead, made from anything that converts into a boxed error, such as a string.
+    /// Returns an error after which the job is dead, made from anything that converts into a boxed error,
+    /// such as a string.
     pub fn bury(cause: impl Into<Box<dyn error::Error + Send + Sync>>) -> JobError {
         JobError::Bury(cause.into())
     }
@@ -72,9 +74,9 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// A future that runs the jobs of a worker, created by [`Worker::run`].
 ///
-/// It completes when the future given to [`until`](Run::until) has completed and no job runs any more, when the wheel is shut down, or with
-/// an error that only another program or setting can avoid. If it is dropped, the handlers that run are dropped too, and their jobs are
-/// delivered again after their leases.
+/// It completes when the future given to [`until`](Run::until) has completed and no job runs any more, when
+/// the wheel is shut down, or with an error that only another program or setting can avoid. If it is dropped,
+/// the handlers that run are dropped too, and their jobs are delivered again after their leases.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Run {
     setup: Option<Setup>,
@@ -100,8 +102,8 @@ impl Worker {
     /// | returns [`JobError::Bury`] or [`JobError::Snooze`] | is dead, or is put off without counting the attempt |
     /// | takes longer than [`time_limit`](super::WorkerBuilder::time_limit), or loses the job otherwise | is delivered again; the handler is dropped at its next `.await` |
     ///
-    /// The worker takes no job before there is a place for it. Errors of Redis are logged through `tracing`, and the worker goes on when
-    /// Redis is back.
+    /// The worker takes no job before there is a place for it. Errors of Redis are logged through `tracing`,
+    /// and the worker goes on when Redis is back.
     ///
     /// # Panics
     ///
@@ -109,8 +111,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The future returns an error if a setting of the worker or the queue is not allowed, if the queue has another number of
-    /// partitions, or if the runtime on which the worker was started has ended.
+    /// The future returns an error if a setting of the worker or the queue is not allowed, if the queue has
+    /// another number of partitions, or if the runtime on which the worker was started has ended.
     ///
     /// # Examples
     ///
@@ -153,8 +155,9 @@ impl Worker {
 }
 
 impl Run {
-    /// Ends the worker when `end` completes, for example at Ctrl-C: no job is started any more, what was claimed is returned to the queue,
-    /// and jobs that run are finished, or given back after the [grace period](Run::grace).
+    /// Ends the worker when `end` completes, for example at Ctrl-C: no job is started any more, what was
+    /// claimed is returned to the queue, and jobs that run are finished, or given back after the [grace
+    /// period](Run::grace).
     ///
     /// # Panics
     ///
@@ -168,15 +171,18 @@ impl Run {
         self.set(|setup| setup.until = end)
     }
 
-    /// Sets how long jobs may still run after the end was asked for: 30 seconds unless set. `Duration::MAX` lets all of them finish.
+    /// Sets how long jobs may still run after the end was asked for: 30 seconds unless set. `Duration::MAX`
+    /// lets all of them finish.
     ///
-    /// The handlers of the others are then dropped at their next `.await`, and their jobs wait again with no attempt counted.
+    /// The handlers of the others are then dropped at their next `.await`, and their jobs wait again with no
+    /// attempt counted.
     pub fn grace(self, period: Duration) -> Run {
         self.set(|setup| setup.grace = period)
     }
 
-    /// Sets the pause before a job's second attempt, which doubles for each further attempt, and the longest pause: 1 second and 5 minutes
-    /// unless set. Up to a quarter of it is left out at random, so that jobs that failed together do not come again together.
+    /// Sets the pause before a job's second attempt, which doubles for each further attempt, and the longest
+    /// pause: 1 second and 5 minutes unless set. Up to a quarter of it is left out at random, so that jobs
+    /// that failed together do not come again together.
     pub fn backoff(self, first: Duration, longest: Duration) -> Run {
         self.set(|setup| setup.backoff = (first, longest))
     }

@@ -1,9 +1,10 @@
 //! `Sender`: names the calls of one sender, so that Redis carries out each of them once and in order.
 //!
-//! Redis keeps the name and the answer of the sender's last call. A call tells its own name, drawn for it alone, and the names that may
-//! stand there before it. If Redis finds the call's own name, it answers as it did at first. If it finds any other, the call comes late,
-//! behind its successor, or this process is a copy of another one, by a fork or a restored snapshot, that has sent a call since. Redis
-//! then refuses the call without carrying it out, and the copy goes on as another sender.
+//! Redis keeps the name and the answer of the sender's last call. A call tells its own name, drawn for it
+//! alone, and the names that may stand there before it. If Redis finds the call's own name, it answers as it
+//! did at first. If it finds any other, the call comes late, behind its successor, or this process is a copy
+//! of another one, by a fork or a restored snapshot, that has sent a call since. Redis then refuses the call
+//! without carrying it out, and the copy goes on as another sender.
 
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ impl Sender {
         }
     }
 
-    /// Returns the call's first argument: its name, that of the sender, and those of the calls that Redis may have stored.
+    /// Returns the call's first argument: its name, that of the sender, and those of the calls that Redis may
+    /// have stored.
     pub(super) fn sequence(&self) -> String {
         let mut sequence = format!("{}@{}", self.call, self.name);
         for before in &self.before {
@@ -74,8 +76,8 @@ impl Sender {
         }
     }
 
-    /// Whether Redis refused the call because of what a copy of this process has sent. If so, continues as another sender, as which the
-    /// call can be sent again.
+    /// Whether Redis refused the call because of what a copy of this process has sent. If so, continues as
+    /// another sender, as which the call can be sent again.
     pub(super) fn was_copied(&mut self, error: &Error) -> bool {
         let refused = is_stale(error);
         if refused {

@@ -1,11 +1,13 @@
 //! `renew_by_single_keys`: renews leases while scripts of several keys cannot run.
 //!
-//! While a slot of a cluster moves to another node, some keys of a partition are on one node and some on the other. Redis then answers
-//! TRYAGAIN to every script that names keys of both, and runs a script that names one key where that key is. So nobody can take a job
-//! from its holder, but the holder has to renew its lease, in case the migration takes longer than that.
+//! While a slot of a cluster moves to another node, some keys of a partition are on one node and some on the
+//! other. Redis then answers TRYAGAIN to every script that names keys of both, and runs a script that names
+//! one key where that key is. So nobody can take a job from its holder, but the holder has to renew its
+//! lease, in case the migration takes longer than that.
 //!
-//! When a lease ends stands in `running` or `claimed`, and who holds it in `state`. The end is read first, then the holder, and then the
-//! end is moved unless it has changed. That is as good as a single step, because a change of the holder changes the end, too.
+//! When a lease ends stands in `running` or `claimed`, and who holds it in `state`. The end is read first,
+//! then the holder, and then the end is moved unless it has changed. That is as good as a single step,
+//! because a change of the holder changes the end, too.
 
 use std::{sync::Arc, time::Duration};
 

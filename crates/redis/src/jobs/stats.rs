@@ -11,13 +11,15 @@ use tokio::time::Instant;
 use super::job::Counts;
 use crate::exported::{Counter, List, Renewals};
 
-/// How long a queue is, and how far behind its workers are, as [`DelayedJobs::sample`](super::DelayedJobs::sample) found it.
+/// How long a queue is, and how far behind its workers are, as
+/// [`DelayedJobs::sample`](super::DelayedJobs::sample) found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueSample {
     /// The numbers of waiting, running and dead jobs.
     pub counts: Counts,
-    /// For how long the oldest due job has been due by Redis' clock, of those that no worker has claimed. `None` if none is due.
+    /// For how long the oldest due job has been due by Redis' clock, of those that no worker has claimed.
+    /// `None` if none is due.
     pub oldest_due: Option<Duration>,
 }
 

@@ -44,8 +44,9 @@ impl WorkerBuilder {
 
     /// Sets the lease, after which the jobs of a worker that has died are delivered to another.
     ///
-    /// It may be from 200 ms, or 20 ticks of the wheel if that is more, to 24 hours, and is 30 seconds by default. The lease of a job in
-    /// progress is renewed at a third of this time, so a job may take as long as it needs.
+    /// It may be from 200 ms, or 20 ticks of the wheel if that is more, to 24 hours, and is 30 seconds by
+    /// default. The lease of a job in progress is renewed at a third of this time, so a job may take as long
+    /// as it needs.
     pub fn lease(mut self, lease: Duration) -> WorkerBuilder {
         self.settings.lease = lease;
         self
@@ -57,20 +58,23 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many jobs may be claimed at most before the consumer asks for them, from 1 to 10,000 and 32 by default.
+    /// Sets how many jobs may be claimed at most before the consumer asks for them, from 1 to 10,000 and 32
+    /// by default.
     ///
-    /// It is an upper bound. No more are claimed than the consumer has shown to start within 20 ms and two round trips, so that jobs which
-    /// are due wait in Redis for whichever worker is free. A consumer that has not taken a job yet may have this many claimed for it; what
-    /// it does not ask for within 50 ms of its first job goes back.
+    /// It is an upper bound. No more are claimed than the consumer has shown to start within 20 ms and two
+    /// round trips, so that jobs which are due wait in Redis for whichever worker is free. A consumer that
+    /// has not taken a job yet may have this many claimed for it; what it does not ask for within 50 ms of
+    /// its first job goes back.
     pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
         self.settings.prefetch = prefetch;
         self
     }
 
-    /// Sets how long before their due time jobs may be claimed, up to an hour. By default, they are claimed when they are due.
+    /// Sets how long before their due time jobs may be claimed, up to an hour. By default, they are claimed
+    /// when they are due.
     ///
-    /// Claimed jobs are held on the wheel and delivered within a tick and a round trip of their due time. Until then they count as
-    /// waiting, and can be cancelled and rescheduled.
+    /// Claimed jobs are held on the wheel and delivered within a tick and a round trip of their due time.
+    /// Until then they count as waiting, and can be cancelled and rescheduled.
     pub fn look_ahead(mut self, look_ahead: Duration) -> WorkerBuilder {
         self.settings.look_ahead = look_ahead;
         self
@@ -78,9 +82,10 @@ impl WorkerBuilder {
 
     /// Sets how long a job may take, which is unlimited by default.
     ///
-    /// A job that takes longer, counted from when the stream yielded it, is not renewed any more, and its [`lost`](Job::lost) completes.
-    /// `done` then returns `false`. The attempt has failed: the job is delivered again when the rest of its lease has passed, so that its
-    /// handler has that time to stop, and after its last attempt it is dead. Without a limit, a handler that hangs keeps its job forever.
+    /// A job that takes longer, counted from when the stream yielded it, is not renewed any more, and its
+    /// [`lost`](Job::lost) completes. `done` then returns `false`. The attempt has failed: the job is
+    /// delivered again when the rest of its lease has passed, so that its handler has that time to stop, and
+    /// after its last attempt it is dead. Without a limit, a handler that hangs keeps its job forever.
     pub fn time_limit(mut self, limit: Duration) -> WorkerBuilder {
         self.settings.time_limit = Some(limit);
         self
@@ -118,19 +123,22 @@ impl fmt::Debug for WorkerBuilder {
 
 /// A stream of a queue's jobs as they become due.
 ///
-/// [`run`](Worker::run) runs a function for each job, which is what most programs need. As a stream, process the jobs one after another, or
-/// many at once with `for_each_concurrent`. The stream also yields errors, at most one per second.
-/// An error does not end the stream, which resumes when Redis is available again. It ends when the wheel is shut down, and with
-/// [`Error::NoRuntime`] when the runtime on which the worker was started is.
+/// [`run`](Worker::run) runs a function for each job, which is what most programs need. As a stream, process
+/// the jobs one after another, or many at once with `for_each_concurrent`. The stream also yields errors, at
+/// most one per second. An error does not end the stream, which resumes when Redis is available again. It
+/// ends when the wheel is shut down, and with [`Error::NoRuntime`] when the runtime on which the worker was
+/// started is.
 ///
-/// For a consumer that works on many jobs at once, a few jobs are started before the stream yields them, up to as many as the consumer
-/// has shown to have room for. These count as running. A started job that is not fetched within 200 ms, or sooner if the consumer works on
-/// others and does not poll, waits again with no attempt counted.
+/// For a consumer that works on many jobs at once, a few jobs are started before the stream yields them, up
+/// to as many as the consumer has shown to have room for. These count as running. A started job that is not
+/// fetched within 200 ms, or sooner if the consumer works on others and does not poll, waits again with no
+/// attempt counted.
 ///
-/// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their holders and are still renewed.
-/// A worker that is not polled returns the jobs that were claimed for it 50 ms after it has yielded one, and claims no more until it is
-/// polled again. Jobs that it holds ahead of their due time go back after 5 ms, unless it has yielded jobs so fast that the next one would
-/// come within 20 ms and two round trips.
+/// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their
+/// holders and are still renewed. A worker that is not polled returns the jobs that were claimed for it 50 ms
+/// after it has yielded one, and claims no more until it is polled again. Jobs that it holds ahead of their
+/// due time go back after 5 ms, unless it has yielded jobs so fast that the next one would come within 20 ms
+/// and two round trips.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
     inbox: Arc<Inbox>,

@@ -12,8 +12,8 @@ use crate::{
 
 /// A lease that is held until it is [released](Lease::release), dropped, or [lost](Lease::lost).
 ///
-/// It is renewed in the background, on the runtime that acquired it, for as long as it exists. Dropping it, including by a panic of the holder, releases it in the
-/// background.
+/// It is renewed in the background, on the runtime that acquired it, for as long as it exists. Dropping it,
+/// including by a panic of the holder, releases it in the background.
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
     pub(super) name: Box<str>,
@@ -27,8 +27,9 @@ pub struct Lease {
 impl Lease {
     /// Returns the fencing token, which is greater than the token of every earlier holder of this lease.
     ///
-    /// Send it with every write to the resource that the lease protects, and let the resource reject a token smaller than the greatest
-    /// one it has seen: a holder that was suspended for longer than its TTL cannot know in time that it has lost the lease.
+    /// Send it with every write to the resource that the lease protects, and let the resource reject a token
+    /// smaller than the greatest one it has seen: a holder that was suspended for longer than its TTL cannot
+    /// know in time that it has lost the lease.
     ///
     /// # Examples
     ///
@@ -73,11 +74,12 @@ impl Lease {
 
     /// Returns the instant until which the holder may assume that it holds the lease.
     ///
-    /// It is the time at which the last successful request was sent, plus the TTL, minus a margin of two ticks and 10 ms, or of a
-    /// hundredth of the TTL if that is more. Each renewal moves it, and once the lease is lost, it is in the past.
+    /// It is the time at which the last successful request was sent, plus the TTL, minus a margin of two
+    /// ticks and 10 ms, or of a hundredth of the TTL if that is more. Each renewal moves it, and once the
+    /// lease is lost, it is in the past.
     ///
-    /// It is an instant of the local monotonic clock, which on Linux stands still while the machine is suspended. Use the
-    /// [token](Lease::token) to guard against that.
+    /// It is an instant of the local monotonic clock, which on Linux stands still while the machine is
+    /// suspended. Use the [token](Lease::token) to guard against that.
     ///
     /// # Examples
     ///
@@ -97,9 +99,9 @@ impl Lease {
 
     /// Returns a future that completes when the lease is no longer held.
     ///
-    /// It completes no later than [`valid_until`](Lease::valid_until), whatever Redis says, and whatever becomes of the runtime that
-    /// acquired the lease and renews it. It completes earlier if Redis reports the lease as lost, if the lease is released, if that
-    /// runtime ends, or if the wheel is shut down.
+    /// It completes no later than [`valid_until`](Lease::valid_until), whatever Redis says, and whatever
+    /// becomes of the runtime that acquired the lease and renews it. It completes earlier if Redis reports
+    /// the lease as lost, if the lease is released, if that runtime ends, or if the wheel is shut down.
     ///
     /// # Examples
     ///
@@ -116,11 +118,12 @@ impl Lease {
         self.validity.lost()
     }
 
-    /// Releases the lease. Returns `true` if it was held until now, and `false` if it had expired or been lost before.
+    /// Releases the lease. Returns `true` if it was held until now, and `false` if it had expired or been
+    /// lost before.
     ///
-    /// The lease is not renewed after the first poll. Releasing also works on a wheel that has been shut down. If it fails,
-    /// it is retried in the background until the lease must have expired by itself. The request is sent by the runtime that polls this
-    /// future.
+    /// The lease is not renewed after the first poll. Releasing also works on a wheel that has been shut
+    /// down. If it fails, it is retried in the background until the lease must have expired by itself. The
+    /// request is sent by the runtime that polls this future.
     ///
     /// # Cancellation
     ///
@@ -128,11 +131,12 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// - [`Error::Redis`]: Redis has been unavailable for a second, and for as long as the connection tries to reach it by
-    ///   itself.
-    /// - [`Error::NoAnswer`]: Redis has not answered by the end of the lease, or within a second if that is longer.
-    /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has been shut down, which has ended the lease. It is released in
-    ///   the background. Or the future is polled outside a runtime.
+    /// - [`Error::Redis`]: Redis has been unavailable for a second, and for as long as the connection tries
+    ///   to reach it by itself.
+    /// - [`Error::NoAnswer`]: Redis has not answered by the end of the lease, or within a second if that is
+    ///   longer.
+    /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has been shut down, which has
+    ///   ended the lease. It is released in the background. Or the future is polled outside a runtime.
     ///
     /// # Examples
     ///

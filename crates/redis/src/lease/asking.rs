@@ -34,7 +34,8 @@ pub(super) struct Asking<'a, C: Connection> {
     tag: &'a Tag,
     terms: Terms,
     runtime: Handle,
-    /// The request that may have acquired the lease, and when it was first sent. It is either repeated unchanged or undone.
+    /// The request that may have acquired the lease, and when it was first sent. It is either repeated
+    /// unchanged or undone.
     unsure: Option<(Calls, Instant)>,
 }
 
@@ -50,8 +51,8 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
     }
 
-    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last. A `waiter` that is passed over
-    /// meanwhile does not get the lease.
+    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last. A
+    /// `waiter` that is passed over meanwhile does not get the lease.
     pub(super) async fn attempt(&mut self, waiter: Option<&Waiter<'_>>) -> Result<Attempt, Error> {
         let Leases {
             wheel,
@@ -171,7 +172,8 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
     }
 
-    /// Returns what another task does to release a lease that may have been acquired, if this one is not polled any more.
+    /// Returns what another task does to release a lease that may have been acquired, if this one is not
+    /// polled any more.
     fn undo(&self, calls: &Calls) -> Undo {
         let (keepers, runtime) = (self.leases.keepers.clone(), self.runtime.clone());
         let (releasing, call) = (self.releasing(), calls.give_back());

@@ -18,7 +18,8 @@ static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
 static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
 
-/// How long the last token is remembered after it was granted or renewed: a day longer than the longest lease.
+/// How long the last token is remembered after it was granted or renewed: a day longer than the longest
+/// lease.
 const FENCE: Duration = Duration::from_secs(48 * 60 * 60);
 /// How long a release is remembered, in case it is repeated.
 const REPEAT: Duration = Duration::from_secs(10);
@@ -43,7 +44,8 @@ pub(super) enum Acquired {
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     tag: Tag,
-    /// The last token of all names in the slot. It may be greater than a name's own, which does no harm, and so costs nothing per name.
+    /// The last token of all names in the slot. It may be greater than a name's own, which does no harm, and
+    /// so costs nothing per name.
     fence: String,
     nonce: Nonce,
     ttl: Duration,
@@ -55,7 +57,8 @@ pub(super) struct Turn {
     pub(super) group: Nonce,
     /// How long it has waited since it last had the lease.
     pub(super) waited: Duration,
-    /// The token of the holder that it found meanwhile. If there is another one now, this process was passed over.
+    /// The token of the holder that it found meanwhile. If there is another one now, this process was passed
+    /// over.
     pub(super) seen: Option<u64>,
 }
 
@@ -90,7 +93,8 @@ impl Calls {
             .arg(group)
             .arg(milliseconds(waited))
             .arg(seen.map_or_else(String::new, |seen| seen.to_string()));
-        // The token arrives as text, because it comes close to the largest integer that a Lua number represents exactly.
+        // The token arrives as text, because it comes close to the largest integer that a Lua number
+        // represents exactly.
         let (yes, number, holder): (bool, i64, String) = call.send(connection).await?;
         Ok(match (yes, u64::try_from(number)) {
             (true, Ok(token)) => Acquired::Yes { token },
@@ -103,8 +107,9 @@ impl Calls {
 
     /// Renews the lease, which may be done any number of times.
     ///
-    /// While the slot of the lease moves to another node of a cluster, its keys may be on two nodes, and Redis runs only scripts of a single
-    /// key. So if there is no answer within a third of the TTL, the holder's key is renewed alone.
+    /// While the slot of the lease moves to another node of a cluster, its keys may be on two nodes, and
+    /// Redis runs only scripts of a single key. So if there is no answer within a third of the TTL, the
+    /// holder's key is renewed alone.
     pub(super) async fn renew(&self, token: u64, connection: &impl Connection) -> Result<bool, Error> {
         let call = RENEW.call().key(self.holder());
         let (all, alone) = (call.clone().key(&self.fence), call);

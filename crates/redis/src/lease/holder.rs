@@ -21,9 +21,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub struct Holder {
     /// The fencing [token](super::Lease::token) of the holder, by which it can be told from others.
     pub token: u64,
-    /// How much of the TTL is left by Redis' clock unless the holder renews the lease, with a precision of one millisecond.
+    /// How much of the TTL is left by Redis' clock unless the holder renews the lease, with a precision of
+    /// one millisecond.
     ///
-    /// [`Duration::MAX`] if another program has removed the TTL, as `PERSIST` does. The holder's next renewal sets it again.
+    /// [`Duration::MAX`] if another program has removed the TTL, as `PERSIST` does. The holder's next renewal
+    /// sets it again.
     pub expires_in: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! `Keepers`: the tasks that renew the leases of a [`Leases`](super::Leases), and release those that were dropped.
+//! `Keepers`: the tasks that renew the leases of a [`Leases`](super::Leases), and release those that were
+//! dropped.
 
 use std::{
     collections::HashMap,
@@ -28,8 +29,9 @@ use crate::{
     script::Call,
 };
 
-/// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long as it has some. Each lease
-/// is a future in the task of its runtime, with one entry in the wheel. So no runtime that ends or blocks concerns another's leases.
+/// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long
+/// as it has some. Each lease is a future in the task of its runtime, with one entry in the wheel. So no
+/// runtime that ends or blocks concerns another's leases.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
     state: Mutex<State>,
@@ -53,8 +55,8 @@ impl Keepers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a future on the current runtime, or on `otherwise` if there is none. If that runtime has been shut down, another one that
-    /// keeps leases runs it.
+    /// Runs a future on the current runtime, or on `otherwise` if there is none. If that runtime has been
+    /// shut down, another one that keeps leases runs it.
     pub(super) fn adopt(self: &Arc<Keepers>, otherwise: &Handle, future: BoxFuture<'static, ()>) {
         let runtime = Handle::try_current().unwrap_or_else(|_| otherwise.clone());
         let Err(future) = self.hand_over(&runtime.id(), future) else {
@@ -78,7 +80,8 @@ impl Keepers {
             return;
         }
         let mut state = self.lock();
-        // Another thread of the runtime may have started a keeper meanwhile, whose leases it keeps until they are over.
+        // Another thread of the runtime may have started a keeper meanwhile, whose leases it keeps until they
+        // are over.
         let keeper = Keeper {
             number,
             futures: sender.clone(),
@@ -250,7 +253,8 @@ impl<C: Connection> Held<C> {
         state.release();
         lease.given_up();
         drop(lease);
-        // A holder that calls `release` waits for the answer and sends the request itself. Nobody waits for a lease that was dropped.
+        // A holder that calls `release` waits for the answer and sends the request itself. Nobody waits for a
+        // lease that was dropped.
         if given_up.is_err() {
             releasing.run(calls.release(), None).await;
         }
@@ -276,12 +280,14 @@ pub(super) struct Asked {
 
 /// The answer of a release whose message could not be published.
 const HELD_AND_UNTOLD: i64 = 2;
-/// How long a caller waits at least for an answer, and how long an outage of Redis lasts before the caller gets its error.
+/// How long a caller waits at least for an answer, and how long an outage of Redis lasts before the caller
+/// gets its error.
 const ANSWER: Duration = Duration::from_secs(1);
 
 impl<C: Connection> Releasing<C> {
-    /// Releases the lease, also through an outage, until it must have expired by itself. The caller gets the first answer, or the error
-    /// once the outage has lasted for `ANSWER`, or `NoAnswer` at the end of the lease.
+    /// Releases the lease, also through an outage, until it must have expired by itself. The caller gets the
+    /// first answer, or the error once the outage has lasted for `ANSWER`, or `NoAnswer` at the end of the
+    /// lease.
     pub(super) async fn run(self, call: Call, mut asked: Option<Asked>) {
         let start = Instant::now();
         let end = start + self.ttl.max(ANSWER);

@@ -1,5 +1,5 @@
-//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has the acquired `Lease`, and `holder`
-//! finds who has one.
+//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has
+//! the acquired `Lease`, and `holder` finds who has one.
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
@@ -39,9 +39,9 @@ pub use holder::Holder;
 
 /// A factory of leases on one Redis server or cluster.
 ///
-/// A lease has a name and at most one holder at a time, and is renewed for as long as its holder lives. One `Leases` per process is
-/// enough: on each runtime that acquires leases, a single task renews them, with one entry in the wheel for each. Clones are cheap and
-/// share these tasks.
+/// A lease has a name and at most one holder at a time, and is renewed for as long as its holder lives. One
+/// `Leases` per process is enough: on each runtime that acquires leases, a single task renews them, with one
+/// entry in the wheel for each. Clones are cheap and share these tasks.
 ///
 /// # Examples
 ///
@@ -78,8 +78,8 @@ pub struct Leases<C> {
 
 /// The longest time that a waiting `acquire` waits before it asks Redis again.
 const POLL: Duration = Duration::from_secs(1);
-/// The first such time of one that nobody tells of a release, after which it grows. A lease that changes hands quickly has another holder by
-/// then, and whoever finds another holder is entered into the line.
+/// The first such time of one that nobody tells of a release, after which it grows. A lease that changes
+/// hands quickly has another holder by then, and whoever finds another holder is entered into the line.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 
 impl<C: Connection> Leases<C> {
@@ -110,7 +110,8 @@ impl<C: Connection> Leases<C> {
         }
     }
 
-    /// Sets the prefix of all keys, `tickwheel:lease` by default. Leases with different prefixes are independent of each other.
+    /// Sets the prefix of all keys, `tickwheel:lease` by default. Leases with different prefixes are
+    /// independent of each other.
     ///
     /// # Examples
     ///
@@ -127,7 +128,8 @@ impl<C: Connection> Leases<C> {
         self
     }
 
-    /// Lets the message of a release wake a waiting [`acquire`](Leases::acquire), which otherwise asks again up to a second later.
+    /// Lets the message of a release wake a waiting [`acquire`](Leases::acquire), which otherwise asks again
+    /// up to a second later.
     ///
     /// # Examples
     ///
@@ -148,8 +150,8 @@ impl<C: Connection> Leases<C> {
 
     /// Acquires the lease, or returns `None` if it is held.
     ///
-    /// `ttl` is how long the lease outlives a holder that has died, and how long an outage of Redis it survives. The lease is renewed at
-    /// a third of `ttl`. The TTL has a precision of one millisecond.
+    /// `ttl` is how long the lease outlives a holder that has died, and how long an outage of Redis it
+    /// survives. The lease is renewed at a third of `ttl`. The TTL has a precision of one millisecond.
     ///
     /// # Cancellation
     ///
@@ -200,19 +202,21 @@ impl<C: Connection> Leases<C> {
 
     /// Acquires the lease, waiting for as long as it is held.
     ///
-    /// Of all the tasks that wait for the same lease through this `Leases` and its clones, one asks Redis at a time, in the
-    /// order of their calls. With [`notifications`](Leases::notifications), the message of a release wakes it. It also asks
-    /// again by itself once the holder's TTL has passed, and at least once a second. If the holder acquired the lease through
-    /// this `Leases`, it first asks a second after that. It continues through outages of Redis.
+    /// Of all the tasks that wait for the same lease through this `Leases` and its clones, one asks Redis at
+    /// a time, in the order of their calls. With [`notifications`](Leases::notifications), the message of a
+    /// release wakes it. It also asks again by itself once the holder's TTL has passed, and at least once a
+    /// second. If the holder acquired the lease through this `Leases`, it first asks a second after that. It
+    /// continues through outages of Redis.
     ///
-    /// Several processes that want the same lease have it in turns: a lease that is released is kept for up to 1.2 s for a process that has
-    /// waited for it for half a second, or has seen another process get it meanwhile. A task that waits first in its process and whose
-    /// future is not polled for three seconds loses its place there, and the lease if it was granted meanwhile.
+    /// Several processes that want the same lease have it in turns: a lease that is released is kept for up
+    /// to 1.2 s for a process that has waited for it for half a second, or has seen another process get it
+    /// meanwhile. A task that waits first in its process and whose future is not polled for three seconds
+    /// loses its place there, and the lease if it was granted meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped midway, it loses its place in the queue of this process. A lease that it may have acquired is released
-    /// in the background.
+    /// If the future is dropped midway, it loses its place in the queue of this process. A lease that it may
+    /// have acquired is released in the background.
     ///
     /// # Panics
     ///
@@ -220,8 +224,8 @@ impl<C: Connection> Leases<C> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire`](Leases::try_acquire), except for transient ones: it keeps waiting while Redis is
-    /// unavailable, starting, failing over, or out of memory.
+    /// Returns the errors of [`try_acquire`](Leases::try_acquire), except for transient ones: it keeps
+    /// waiting while Redis is unavailable, starting, failing over, or out of memory.
     ///
     /// # Examples
     ///
@@ -295,9 +299,10 @@ impl<C: Connection> Leases<C> {
 
     /// Returns who holds the lease now, or `None` if nobody does.
     ///
-    /// The answer may be out of date as soon as it arrives, so use it for people and their tools, and [`try_acquire`](Leases::try_acquire) to
-    /// decide who acts. A holder that has died is found until its TTL has passed. A lease that was released and is kept for a process that
-    /// waits for it has no holder. It costs one command and changes nothing.
+    /// The answer may be out of date as soon as it arrives, so use it for people and their tools, and
+    /// [`try_acquire`](Leases::try_acquire) to decide who acts. A holder that has died is found until its TTL
+    /// has passed. A lease that was released and is kept for a process that waits for it has no holder. It
+    /// costs one command and changes nothing.
     ///
     /// # Cancel safety
     ///
@@ -307,7 +312,8 @@ impl<C: Connection> Leases<C> {
     ///
     /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
     /// - [`Error::WrongType`]: another program has written to the key of the lease.
-    /// - [`Error::NoAnswer`], [`Error::Redis`]: Redis was asked for five seconds and did not answer, or refused the call.
+    /// - [`Error::NoAnswer`], [`Error::Redis`]: Redis was asked for five seconds and did not answer, or
+    ///   refused the call.
     ///
     /// # Examples
     ///
@@ -324,9 +330,11 @@ impl<C: Connection> Leases<C> {
         holder::find(&self.connection, &self.tag(name)?).await
     }
 
-    /// Returns everything that an exporter reports of the leases that were acquired through this `Leases` and its clones, sorted by name.
+    /// Returns everything that an exporter reports of the leases that were acquired through this `Leases` and
+    /// its clones, sorted by name.
     ///
-    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched) for the names.
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
+    /// for the names.
     ///
     /// # Examples
     ///
@@ -341,8 +349,8 @@ impl<C: Connection> Leases<C> {
         LeaseLabels::new(&self.wheel, &self.prefix).exported(&self.stats)
     }
 
-    /// Returns what [`exported`](Leases::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
-    /// `Reporter::and_source` of `tickwheel-metrics`.
+    /// Returns what [`exported`](Leases::exported) returns as a source for `WheelCollector::and_source` of
+    /// `tickwheel-prometheus` and `Reporter::and_source` of `tickwheel-metrics`.
     ///
     /// It is empty once this `Leases`, its clones and their leases have been dropped.
     ///

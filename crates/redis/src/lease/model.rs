@@ -1,7 +1,8 @@
 //! Tests `State` against a model of Redis, with faults between any two messages.
 //!
-//! A holder acquires, renews and releases through a network that delays, reorders and loses requests and answers, while others acquire
-//! the lease whenever Redis grants it. The clocks of Redis and of the holder run at the same speed and are never set.
+//! A holder acquires, renews and releases through a network that delays, reorders and loses requests and
+//! answers, while others acquire the lease whenever Redis grants it. The clocks of Redis and of the holder
+//! run at the same speed and are never set.
 
 use std::{collections::BTreeMap, time::Duration};
 

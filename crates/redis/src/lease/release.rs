@@ -33,7 +33,8 @@ impl<C: Connection> Release for OnConnection<C> {
 /// What a holder uses to give up its lease.
 pub(super) struct Ending {
     release: Option<Box<dyn Release>>,
-    /// A message tells the lease's future that the holder releases the lease; dropping the sender tells it to release the lease itself.
+    /// A message tells the lease's future that the holder releases the lease; dropping the sender tells it to
+    /// release the lease itself.
     given_up: Option<oneshot::Sender<()>>,
     keepers: Arc<Keepers>,
     /// The runtime on which the lease was acquired and is renewed.
@@ -83,7 +84,8 @@ impl Ending {
 }
 
 impl Drop for Ending {
-    /// Releases a lease that was dropped. Where its own runtime cannot do it, or may be idle, the current one does.
+    /// Releases a lease that was dropped. Where its own runtime cannot do it, or may be idle, the current one
+    /// does.
     fn drop(&mut self) {
         let (Some(given_up), Some(release)) = (self.given_up.take(), self.release.take()) else {
             return;

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A renewal is sent only while `Resting`, so there are never two at once, and none after a loss or a release.
-//! 2. The end moves only before it has been reached, and only by an answer to a request: to the time at which that request was sent,
-//!    plus the TTL, minus the margin.
+//! 1. A renewal is sent only while `Resting`, so there are never two at once, and none after a loss or a
+//!    release.
+//! 2. The end moves only before it has been reached, and only by an answer to a request: to the time at which
+//!    that request was sent, plus the TTL, minus the margin.
 //! 3. The end is reached even if nothing answers.
 
 use std::time::Duration;
@@ -87,7 +88,8 @@ impl Terms {
         self.tick
     }
 
-    /// Returns the delay from a successful request to the next renewal: a third of the TTL, minus up to a fifth of that.
+    /// Returns the delay from a successful request to the next renewal: a third of the TTL, minus up to a
+    /// fifth of that.
     fn renewal(self, jitter: impl Fn(Duration) -> Duration) -> Duration {
         let third = self.ttl / 3;
         third - jitter(third / 5)
@@ -163,7 +165,8 @@ impl State {
         }
     }
 
-    /// Records that the lease is lost: the wheel was shut down, or the lease has expired by the holder's clock.
+    /// Records that the lease is lost: the wheel was shut down, or the lease has expired by the holder's
+    /// clock.
     pub(super) fn lose(&mut self) -> Step {
         if self.phase != Phase::Released {
             self.phase = Phase::Lost;

@@ -20,8 +20,8 @@ pub(super) struct LeaseStats {
     lost: Counter,
 }
 
-/// A lease that is held and counted. When it is dropped, whatever ends the future that renews it, including a runtime that is shut down before
-/// the first poll, the holder is told that it is lost.
+/// A lease that is held and counted. When it is dropped, whatever ends the future that renews it, including a
+/// runtime that is shut down before the first poll, the holder is told that it is lost.
 pub(super) struct HeldLease {
     pub(super) validity: Validity,
     stats: Arc<LeaseStats>,

@@ -21,12 +21,14 @@ use crate::{local::LocalSleep, nonce::Nonce, notifications::Listener};
 
 /// How often the first in a queue shows that it is still polled.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// After how long without such a sign the first in a queue loses its place: its future was kept and is not polled any more.
+/// After how long without such a sign the first in a queue loses its place: its future was kept and is not
+/// polled any more.
 const STALE: Duration = Duration::from_secs(3);
-/// The same for one that is called because the one before it was passed over, until one comes: the tasks of a runtime stop together.
+/// The same for one that is called because the one before it was passed over, until one comes: the tasks of a
+/// runtime stop together.
 const CALLED: Duration = Duration::from_millis(100);
-/// How many of those behind look at the same time whether the first is still polled. The rest look later, or a long queue would do nothing
-/// else.
+/// How many of those behind look at the same time whether the first is still polled. The rest look later, or
+/// a long queue would do nothing else.
 const LOOKERS: u32 = 32;
 
 /// The queues of waiting tasks, by the key of the lease.
@@ -220,8 +222,8 @@ impl Queue {
         }
     }
 
-    /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what follows where it has passed over
-    /// the first, which is not polled.
+    /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what
+    /// follows where it has passed over the first, which is not polled.
     fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, Calling) {
         let is_first = self.is_first(number);
         let calling = if !is_first && self.alive_at + self.patience <= now {
@@ -295,7 +297,8 @@ impl Waiter<'_> {
         act(queue.expect("a queue exists for as long as its waiters"))
     }
 
-    /// Waits until this waiter is first in its queue. It stays first while it is polled, by [`stay`](Waiter::stay), until it is dropped.
+    /// Waits until this waiter is first in its queue. It stays first while it is polled, by
+    /// [`stay`](Waiter::stay), until it is dropped.
     pub(super) async fn first(&self) {
         let mut look: Option<(Instant, LocalSleep)> = None;
         poll_fn(|cx| {
@@ -400,8 +403,8 @@ impl Waiter<'_> {
         self.with(|queue| queue.is_held)
     }
 
-    /// Waits until this process has released the lease since [`forget_releases`](Waiter::forget_releases), or until another waiter is
-    /// first.
+    /// Waits until this process has released the lease since [`forget_releases`](Waiter::forget_releases), or
+    /// until another waiter is first.
     pub(super) async fn released(&self) {
         poll_fn(|cx: &mut Context<'_>| {
             self.with(|queue| {

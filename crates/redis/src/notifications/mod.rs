@@ -27,13 +27,16 @@ use crate::{
     sentinel::Master,
 };
 
-/// A subscription through which a process learns that a lease was released or that a job has become due earlier than expected.
+/// A subscription through which a process learns that a lease was released or that a job has become due
+/// earlier than expected.
 ///
-/// A connection that sends requests cannot receive messages, so this type opens one of its own, which all `Leases` and queues of a
-/// process share: one for each runtime on which somebody waits. It connects when it is first needed, reconnects by itself, and closes
-/// when its last clone is dropped. If a server refuses it, it tries again with growing pauses, up to a minute apart, and logs one warning.
+/// A connection that sends requests cannot receive messages, so this type opens one of its own, which all
+/// `Leases` and queues of a process share: one for each runtime on which somebody waits. It connects when it
+/// is first needed, reconnects by itself, and closes when its last clone is dropped. If a server refuses it,
+/// it tries again with growing pauses, up to a minute apart, and logs one warning.
 ///
-/// Notifications are hints. Without them, or when a message is lost, leases and queues look again after a while.
+/// Notifications are hints. Without them, or when a message is lost, leases and queues look again after a
+/// while.
 ///
 /// # Examples
 ///
@@ -249,8 +252,9 @@ impl Notifications {
 
     /// Creates a subscription to a cluster, which connects at first use.
     ///
-    /// The client should use RESP3 (`use_protocol(ProtocolVersion::RESP3)`), with which the cluster connection itself receives messages.
-    /// For any other client, a connection to one of the nodes is opened for that purpose, without a password and without TLS.
+    /// The client should use RESP3 (`use_protocol(ProtocolVersion::RESP3)`), with which the cluster
+    /// connection itself receives messages. For any other client, a connection to one of the nodes is opened
+    /// for that purpose, without a password and without TLS.
     ///
     /// # Examples
     ///
@@ -268,11 +272,12 @@ impl Notifications {
         Notifications::new(Server::Cluster(Box::new(client)))
     }
 
-    /// Creates a subscription to the master that the sentinels of `client` name, which connects at first use and follows the master over a
-    /// failover.
+    /// Creates a subscription to the master that the sentinels of `client` name, which connects at first use
+    /// and follows the master over a failover.
     ///
-    /// It connects to another master as soon as the sentinels publish that there is one (`+switch-master`), to which each runtime listens on a
-    /// second connection, to one of them. Messages that are published before are lost, as in any outage.
+    /// It connects to another master as soon as the sentinels publish that there is one (`+switch-master`),
+    /// to which each runtime listens on a second connection, to one of them. Messages that are published
+    /// before are lost, as in any outage.
     ///
     /// # Examples
     ///
@@ -301,7 +306,8 @@ impl Notifications {
 
     /// Returns everything that an exporter reports of this subscription and its clones, sorted by name.
     ///
-    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched) for the names.
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
+    /// for the names.
     ///
     /// # Examples
     ///
@@ -319,8 +325,9 @@ impl Notifications {
         self.hub.stats.exported()
     }
 
-    /// Returns what [`exported`](Notifications::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
-    /// `Reporter::and_source` of `tickwheel-metrics`.
+    /// Returns what [`exported`](Notifications::exported) returns as a source for
+    /// `WheelCollector::and_source` of `tickwheel-prometheus` and `Reporter::and_source` of
+    /// `tickwheel-metrics`.
     ///
     /// It does not keep the subscription, and is empty once that has been closed.
     ///
@@ -372,10 +379,11 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Waits until there may have been a message since the last call completed: one arrived, or one may have been missed because the
-    /// subscription has just been made, renewed or ended.
+    /// Waits until there may have been a message since the last call completed: one arrived, or one may have
+    /// been missed because the subscription has just been made, renewed or ended.
     ///
-    /// This method is cancel safe: a message that a dropped future did not report is reported by the next call.
+    /// This method is cancel safe: a message that a dropped future did not report is reported by the next
+    /// call.
     pub(crate) async fn heard(&self) {
         let mut heard = pin!(self.heard.notified());
         poll_fn(|cx| {

@@ -20,7 +20,8 @@ use crate::{nonce::random_part, script::guarded};
 
 /// How long connecting, subscribing or a ping may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go unnoticed.
+/// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go
+/// unnoticed.
 const SILENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Task {
@@ -212,7 +213,8 @@ async fn within<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Resul
     }
 }
 
-/// Subscribes to channels, and returns those that the server refuses. If it refuses all of them, returns its error.
+/// Subscribes to channels, and returns those that the server refuses. If it refuses all of them, returns its
+/// error.
 async fn subscribe(link: &mut Link, channels: &[String]) -> Result<Vec<String>, Failure> {
     let error = match within(link.subscribe(channels)).await {
         Ok(()) => return Ok(Vec::new()),

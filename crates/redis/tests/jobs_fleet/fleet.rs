@@ -78,7 +78,8 @@ impl Fleet {
         }
     }
 
-    /// Waits until every job of these has been delivered and all that was delivered is finished, for as long as there is progress.
+    /// Waits until every job of these has been delivered and all that was delivered is finished, for as long
+    /// as there is progress.
     pub(crate) async fn has_done(&self, ids: &BTreeSet<String>) {
         let (mut last, mut since) = (0, Instant::now());
         loop {

@@ -144,8 +144,8 @@ impl Log {
             .collect()
     }
 
-    /// Explains each delivery that followed another of the same job, and says how many there were for each reason. Panics where
-    /// there is none.
+    /// Explains each delivery that followed another of the same job, and says how many there were for each
+    /// reason. Panics where there is none.
     pub(crate) fn explain_duplicates(
         &self,
         killed: &BTreeSet<usize>,
@@ -154,7 +154,8 @@ impl Log {
         let mut reasons = BTreeMap::new();
         let deliveries = mem::take(&mut self.lock().deliveries);
         for (id, mut deliveries) in deliveries {
-            // What two processes say is not read in order. Of two with one attempt, the one that was of no avail came first.
+            // What two processes say is not read in order. Of two with one attempt, the one that was of no
+            // avail came first.
             deliveries.sort_by_key(|one| (one.attempt, one.outcome == Some(Outcome::Done)));
             for pair in deliveries.windows(2) {
                 let reason = explain(&id, &pair[0], &pair[1], killed, failed)
@@ -169,8 +170,8 @@ impl Log {
 /// The reason for which an acknowledged `done` was of no avail.
 pub(crate) const LOST_DONE: &str = "done was acknowledged by the failed master and lost with it";
 
-/// Why `later` followed. Attempts are counted by Redis alone, and another one is begun only where the lease of the one before has
-/// ended; so a higher one says that it had, unless the earlier one was done.
+/// Why `later` followed. Attempts are counted by Redis alone, and another one is begun only where the lease
+/// of the one before has ended; so a higher one says that it had, unless the earlier one was done.
 fn explain(
     id: &str,
     earlier: &Delivery,

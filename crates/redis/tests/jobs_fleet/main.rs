@@ -1,6 +1,8 @@
-//! Delayed jobs on several worker processes, some of which are killed, and on servers, some of which are killed too.
+//! Delayed jobs on several worker processes, some of which are killed, and on servers, some of which are
+//! killed too.
 //!
-//! `TICKWHEEL_JOBS` is the number of jobs in each scene. The default is 100,000 where nothing is killed, and a few thousand elsewhere.
+//! `TICKWHEEL_JOBS` is the number of jobs in each scene. The default is 100,000 where nothing is killed, and
+//! a few thousand elsewhere.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +44,8 @@ fn queue<C: Connection>(connection: C, notifications: &Notifications) -> Delayed
         .notifications(notifications)
 }
 
-/// A worker process: says each delivery, `got id attempt`, and then what came of `done`, as `done id attempt`.
+/// A worker process: says each delivery, `got id attempt`, and then what came of `done`, as `done id
+/// attempt`.
 #[test]
 #[ignore = "a role of the tests here"]
 fn worker() {
@@ -111,7 +114,8 @@ fn cluster_client(urls: Vec<String>) -> ClusterClient {
         .unwrap()
 }
 
-/// Schedules so many jobs, some at a time, due over the next `spread`. Returns the ids that were acknowledged.
+/// Schedules so many jobs, some at a time, due over the next `spread`. Returns the ids that were
+/// acknowledged.
 async fn schedule<C: Connection>(
     jobs: &DelayedJobs<C>,
     prefix: &str,
@@ -239,8 +243,9 @@ fn jobs_of(client: &Client, partitions: &[usize]) -> BTreeMap<String, u32> {
     jobs
 }
 
-/// One master hands over to its replica, which loses nothing. Another dies after its replica has been cut off from it: that is as bad
-/// as a failover gets. What it acknowledged in between is lost, and no more: its file shows what that was.
+/// One master hands over to its replica, which loses nothing. Another dies after its replica has been cut off
+/// from it: that is as bad as a failover gets. What it acknowledged in between is lost, and no more: its file
+/// shows what that was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_masters_failed_over_every_acknowledged_job_is_delivered_and_each_duplicate_explained() {
     const FAILING: [usize; 2] = [0, 1];
@@ -263,7 +268,8 @@ async fn with_masters_failed_over_every_acknowledged_job_is_delivered_and_each_d
     assert_eq!(ids.len(), count);
     cluster.hand_over(other);
     until(|| async { fleet.log.done_of(&ids) > count / 4 }).await;
-    // What a replica has not got yet is lost with its master. So all is scheduled before, and most is done after.
+    // What a replica has not got yet is lost with its master. So all is scheduled before, and most is done
+    // after.
     fleet.signal("STOP");
     let late = schedule(&jobs, "late-", count, 300 * MS).await;
     assert_eq!(late.len(), count);

@@ -139,7 +139,8 @@ impl Cluster {
         self.ranges().into_iter().map(|range| range.master).collect()
     }
 
-    /// Starts a node that was killed, on the same port and files. Returns when every node sees a whole cluster again.
+    /// Starts a node that was killed, on the same port and files. Returns when every node sees a whole
+    /// cluster again.
     pub fn restart(&mut self, port: u16) {
         let place = self.place_of(port);
         let command = redis_server(port, &self.folder, &format!("node{place}"), &self.arguments);
@@ -216,7 +217,8 @@ impl Cluster {
         }
     }
 
-    /// From now on a master's replica hears nothing of it any more, until [`cont`](Cluster::cont). Returns the replica's port.
+    /// From now on a master's replica hears nothing of it any more, until [`cont`](Cluster::cont). Returns
+    /// the replica's port.
     pub fn cut_off_replica(&self, master: u16) -> u16 {
         let replica = self.replica_of(master);
         signal("STOP", self.pid(replica));

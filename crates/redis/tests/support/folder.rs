@@ -6,14 +6,15 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A temporary folder. When it is dropped, or the process ends without dropping it (also by `kill -9`), every server whose pid stands
-/// in a `.pid` file in it is killed, and the folder removed.
+/// A temporary folder. When it is dropped, or the process ends without dropping it (also by `kill -9`), every
+/// server whose pid stands in a `.pid` file in it is killed, and the folder removed.
 pub struct Folder {
     path: PathBuf,
     watchdog: Child,
 }
 
-/// Reads until the other end of its input is closed, which the operating system does when the test's process has gone.
+/// Reads until the other end of its input is closed, which the operating system does when the test's process
+/// has gone.
 const WATCHDOG: &str = r#"
     trap '' INT HUP TERM
     cat >/dev/null

@@ -1,4 +1,5 @@
-//! Servers for the tests: each in a folder of its own, on free ports of 127.0.0.1, and gone when the test ends, however it ends.
+//! Servers for the tests: each in a folder of its own, on free ports of 127.0.0.1, and gone when the test
+//! ends, however it ends.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod cluster;

@@ -157,8 +157,8 @@ impl Sentinels {
         self.sentinels[number].port
     }
 
-    /// Lets a master carry out nothing more that changes anything, and waits until both replicas have what it has acknowledged. Redis may lose
-    /// that in a failover otherwise.
+    /// Lets a master carry out nothing more that changes anything, and waits until both replicas have what it
+    /// has acknowledged. Redis may lose that in a failover otherwise.
     pub fn settle(&self, master: u16) {
         let client = self.client_of(master);
         let _: () = command(&client, &["CLIENT", "PAUSE", "600000", "WRITE"]);

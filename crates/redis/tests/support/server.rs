@@ -177,7 +177,8 @@ impl Server {
         UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros)
     }
 
-    /// Sets the clock of a server that was started by [`Server::start_with_own_clock`], so many seconds off the machine's.
+    /// Sets the clock of a server that was started by [`Server::start_with_own_clock`], so many seconds off
+    /// the machine's.
     pub fn set_clock(&self, seconds: i64) {
         let (new, file) = (self.folder.path().join("clock.new"), self.clock_file());
         fs::write(&new, format!("{seconds:+}")).unwrap();

@@ -1,4 +1,5 @@
-//! `SlowLink`: a network that carries so many bytes a second in each direction, however many connections there are.
+//! `SlowLink`: a network that carries so many bytes a second in each direction, however many connections
+//! there are.
 
 use std::{sync::Arc, time::Duration};
 

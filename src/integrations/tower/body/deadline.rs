@@ -16,7 +16,8 @@ use crate::{
     integrations::tower::BoxError,
 };
 
-/// Limits no body, as the layers do by default: the deadline of a request holds until the head of its response.
+/// Limits no body, as the layers do by default: the deadline of a request holds until the head of its
+/// response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadOnly;
 
@@ -28,7 +29,8 @@ impl<Message> LimitBody<Message> for HeadOnly {
     }
 }
 
-/// Keeps the bodies of a request inside its scope, as [`DeadlineLayer::bodies`] sets it: each body is a [`DeadlineBody`].
+/// Keeps the bodies of a request inside its scope, as [`DeadlineLayer::bodies`] sets it: each body is a
+/// [`DeadlineBody`].
 ///
 /// [`DeadlineLayer::bodies`]: crate::tower::DeadlineLayer::bodies
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +53,8 @@ impl InScope {
         }
     }
 
-    /// Returns what the current scope is for the bodies of a request whose time counts from `start`, or else from now.
+    /// Returns what the current scope is for the bodies of a request whose time counts from `start`, or else
+    /// from now.
     fn of_current(start: Option<Instant>) -> InScope {
         InScope(current().map(|deadline| Budget {
             start: start.unwrap_or_else(Instant::now),
@@ -77,15 +80,16 @@ impl<B> LimitBody<Response<B>> for InScope {
 }
 
 pin_project! {
-    /// A body that has until the deadline of its request, created by [`DeadlineLayer::bodies`] and [`PropagateLayer::bodies`].
+    /// A body that has until the deadline of its request, created by [`DeadlineLayer::bodies`] and
+    /// [`PropagateLayer::bodies`].
     ///
-    /// The body is polled and dropped inside the scope of its request, so code that produces frames may ask for
-    /// [`deadline::remaining`](crate::deadline::remaining). Frames, trailers and size hints pass through unchanged, and nothing is
-    /// buffered.
+    /// The body is polled and dropped inside the scope of its request, so code that produces frames may ask
+    /// for [`deadline::remaining`](crate::deadline::remaining). Frames, trailers and size hints pass through
+    /// unchanged, and nothing is buffered.
     ///
-    /// A frame that comes after the deadline counts only if it is the last one, so a body that is always ready elapses too. Otherwise
-    /// the inner body is dropped, with all that it holds, after the pending [`shield`](crate::deadline::shield())s inside have
-    /// completed, and this body ends with an error.
+    /// A frame that comes after the deadline counts only if it is the last one, so a body that is always
+    /// ready elapses too. Otherwise the inner body is dropped, with all that it holds, after the pending
+    /// [`shield`](crate::deadline::shield())s inside have completed, and this body ends with an error.
     ///
     /// [`DeadlineLayer::bodies`]: crate::tower::DeadlineLayer::bodies
     /// [`PropagateLayer::bodies`]: crate::tower::PropagateLayer::bodies

@@ -1,4 +1,5 @@
-//! Timeouts and deadlines of bodies: a timeout for the gap between two frames, and the deadline of the request.
+//! Timeouts and deadlines of bodies: a timeout for the gap between two frames, and the deadline of the
+//! request.
 
 mod deadline;
 mod timeout;
@@ -23,7 +24,8 @@ pub use timeout::{
     RequestBodyTimeout, RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
 };
 
-/// Limits the body of a request or a response, or leaves the message as it is. This trait cannot be implemented outside this crate.
+/// Limits the body of a request or a response, or leaves the message as it is. This trait cannot be
+/// implemented outside this crate.
 pub trait LimitBody<Message> {
     /// The message, with its body limited.
     type Limited;
@@ -67,8 +69,8 @@ fn has_ended<B: Body>(body: &B, next: &Next<B>) -> bool {
 
 /// The error of a body that did not keep its timeout or its deadline.
 ///
-/// Bodies box their errors, and HTTP libraries wrap them, so look for it along [`source`](Error::source). It converts into an
-/// [`io::Error`] of kind `TimedOut`.
+/// Bodies box their errors, and HTTP libraries wrap them, so look for it along [`source`](Error::source). It
+/// converts into an [`io::Error`] of kind `TimedOut`.
 ///
 /// # Examples
 ///
@@ -106,7 +108,8 @@ impl BodyElapsed {
         }
     }
 
-    /// Returns what has elapsed: `Timeout` for the gap between two frames, and `Deadline` for the deadline of the request.
+    /// Returns what has elapsed: `Timeout` for the gap between two frames, and `Deadline` for the deadline of
+    /// the request.
     ///
     /// # Examples
     ///

@@ -25,19 +25,22 @@ use crate::{
 pin_project! {
     /// A body that ends with an error if its next frame takes too long.
     ///
-    /// This corresponds to tower-http's `TimeoutBody`. The inner body is polled first, and the time counts from its first pending poll
-    /// after a frame, so neither a slow reader nor a slow handler uses it up, and a frame that is ready costs neither a lock nor a
-    /// clock reading. Frames, trailers and size hints pass through unchanged, and nothing is buffered. The timeout is as precise as
-    /// [`Wheel::sleep`], and is never refused.
+    /// This corresponds to tower-http's `TimeoutBody`. The inner body is polled first, and the time counts
+    /// from its first pending poll after a frame, so neither a slow reader nor a slow handler uses it up, and
+    /// a frame that is ready costs neither a lock nor a clock reading. Frames, trailers and size hints pass
+    /// through unchanged, and nothing is buffered. The timeout is as precise as [`Wheel::sleep`], and is
+    /// never refused.
     ///
-    /// A body that yields a frame often enough may last forever. To limit the whole body, use [`DeadlineLayer::bodies`].
+    /// A body that yields a frame often enough may last forever. To limit the whole body, use
+    /// [`DeadlineLayer::bodies`].
     ///
     /// [`DeadlineLayer::bodies`]: crate::tower::DeadlineLayer::bodies
     ///
     /// # Cancellation
     ///
-    /// Dropping the body cancels the timer at once, and so does the end of the body. When the timeout elapses, the inner body is dropped
-    /// before the error is returned, with all that it holds, such as a permit.
+    /// Dropping the body cancels the timer at once, and so does the end of the body. When the timeout
+    /// elapses, the inner body is dropped before the error is returned, with all that it holds, such as a
+    /// permit.
     ///
     /// # Panics
     ///
@@ -146,7 +149,8 @@ where
     }
 }
 
-/// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of each request body.
+/// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of each
+/// request body.
 ///
 /// # Examples
 ///
@@ -197,8 +201,9 @@ impl<S> Layer<S> for RequestBodyTimeoutLayer {
 
 /// A service whose requests have a [`TimeoutBody`].
 ///
-/// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the request fails with the error
-/// of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by HTTP/1, and says by HTTP/2 only that the stream was reset.
+/// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the
+/// request fails with the error of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by
+/// HTTP/1, and says by HTTP/2 only that the stream was reset.
 ///
 /// # Examples
 ///
@@ -256,7 +261,8 @@ where
     }
 }
 
-/// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of each response body.
+/// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of each
+/// response body.
 ///
 /// # Examples
 ///
@@ -307,8 +313,8 @@ impl<S> Layer<S> for ResponseBodyTimeoutLayer {
 
 /// A service whose responses have a [`TimeoutBody`].
 ///
-/// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets the stream. In a client, whoever
-/// reads the body gets the error.
+/// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets the
+/// stream. In a client, whoever reads the body gets the error.
 ///
 /// # Examples
 ///

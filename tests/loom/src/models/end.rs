@@ -17,7 +17,8 @@ use crate::{
     stand_in::time::{self, ENDED},
 };
 
-/// Waits for a timer on a runtime that may shut down meanwhile. Returns whether it elapsed, and `false` if a poll panicked in Tokio's words.
+/// Waits for a timer on a runtime that may shut down meanwhile. Returns whether it elapsed, and `false` if a
+/// poll panicked in Tokio's words.
 fn sleep_or_be_told(timer: &mut Timer, task: &(Arc<Task>, Waker)) -> bool {
     loop {
         let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(&task.1)));
@@ -113,7 +114,8 @@ fn an_engine_goes_on_while_the_tasks_of_its_runtime_are_dropped() {
     });
 }
 
-/// The timer is polled on another runtime than that of its engine, and its entry has expired for an earlier deadline.
+/// The timer is polled on another runtime than that of its engine, and its entry has expired for an earlier
+/// deadline.
 #[test]
 fn a_timer_whose_runtime_shuts_down_goes_on_where_it_is_polled() {
     model(3, || {

@@ -19,7 +19,8 @@ fn timers_are_neither_early_nor_slept_through() {
     });
 }
 
-/// The task drops its first timer, for tick `first`, before or after that has expired, and sleeps until tick `then`.
+/// The task drops its first timer, for tick `first`, before or after that has expired, and sleeps until tick
+/// `then`.
 fn one_timer_after_the_other(first: u64, then: u64) {
     model(3, move || {
         let shards = Shards::new(None);
@@ -64,7 +65,8 @@ fn an_entry_that_has_woken_its_task_is_not_taken_over() {
     });
 }
 
-/// What waited for the timer was not a task of Tokio's, so there is no spare. The other task may be given the cell.
+/// What waited for the timer was not a task of Tokio's, so there is no spare. The other task may be given the
+/// cell.
 #[test]
 fn a_timer_that_is_dropped_beside_a_turn_removes_its_own_entry_or_none() {
     model(3, || {
@@ -84,8 +86,8 @@ fn a_timer_that_is_polled_by_another_task_wakes_that() {
     model(4, || {
         let shards = Shards::new(None);
         shards.spawn(|shards| {
-            // It stays to the end. Loom does not know that whoever gets memory again knows what was stored before that was freed, so a second
-            // task at the same address could read the horizon late.
+            // It stays to the end. Loom does not know that whoever gets memory again knows what was stored
+            // before that was freed, so a second task at the same address could read the horizon late.
             let first = Task::new();
             let mut timer = shards.timer(1);
             shards.start(&mut timer, &first.1);

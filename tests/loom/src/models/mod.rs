@@ -14,8 +14,8 @@ use std::sync::{
 
 use crate::engine::{clock::Moment, sync};
 
-/// Checks every order with at most `preemptions`. One more often takes ten times as long, and known bugs of this kind need no
-/// more than two or three.
+/// Checks every order with at most `preemptions`. One more often takes ten times as long, and known bugs of
+/// this kind need no more than two or three.
 fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);

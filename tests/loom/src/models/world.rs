@@ -1,4 +1,5 @@
-//! What the models share: a wheel of four ticks, the runtime in which its timers wait, and the threads that are the runtime's tasks.
+//! What the models share: a wheel of four ticks, the runtime in which its timers wait, and the threads that
+//! are the runtime's tasks.
 
 use std::{
     sync::{
@@ -63,7 +64,8 @@ pub(super) fn finish(timer: &mut Timer, (task, waker): &(Arc<Task>, Waker), pend
     }
 }
 
-/// The shards of an engine, without the engine and its alarm: ticks go by, and the model makes a turn in each of them.
+/// The shards of an engine, without the engine and its alarm: ticks go by, and the model makes a turn in each
+/// of them.
 #[derive(Clone)]
 pub(super) struct Shards(Arc<Inner>);
 
@@ -74,7 +76,8 @@ struct Inner {
     shards: [OnceLock<Arc<Shard>>; 2],
     /// Says that a timer has been started or is done, as the alarm would.
     bell: Bell,
-    /// The number of threads that wait for timers. Not one of loom's atomics, because it adds nothing to what is modelled.
+    /// The number of threads that wait for timers. Not one of loom's atomics, because it adds nothing to what
+    /// is modelled.
     sleepers: AtomicUsize,
 }
 
@@ -160,7 +163,8 @@ impl Shards {
         assert!(time::elapsed() >= tick, "early");
     }
 
-    /// Lets ticks go by until nobody sleeps any more: as many as `ticks`, and then one whenever a timer has been started.
+    /// Lets ticks go by until nobody sleeps any more: as many as `ticks`, and then one whenever a timer has
+    /// been started.
     pub(super) fn drive(&self, ticks: u64) {
         let mut tick = 0;
         while tick < ticks || self.0.sleepers.load(SeqCst) > 0 {
@@ -239,7 +243,8 @@ impl World {
         Timer::at(Some(unbound), moment(tick))
     }
 
-    /// Runs `sleeper` on a thread of the runtime. When the last one is done, the runtime's timers need not go on.
+    /// Runs `sleeper` on a thread of the runtime. When the last one is done, the runtime's timers need not go
+    /// on.
     pub(super) fn spawn(&self, sleeper: impl FnOnce(&World) + 'static) -> JoinHandle<()> {
         let world = self.clone();
         world.sleepers.fetch_add(1, SeqCst);

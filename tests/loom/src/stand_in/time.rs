@@ -25,7 +25,8 @@ const MILLISECOND: u64 = 1_000_000;
 /// When a model begins. Before that, there is time enough to look for the beginning of a millisecond.
 const START: u64 = 1_000_000 * MILLISECOND;
 
-/// An engine's first step back in search of that, so that it finds it exactly, and ticks begin with the model's milliseconds.
+/// An engine's first step back in search of that, so that it finds it exactly, and ticks begin with the
+/// model's milliseconds.
 const STEP: u64 = 7_812;
 
 /// Later than this, nothing happens in a model.
@@ -36,7 +37,8 @@ loom::lazy_static! {
     static ref NOW: AtomicU64 = AtomicU64::new(START + STEP);
 }
 
-/// Reads the clock. A load might return what was there before, but no thread of a machine sees the clock go back.
+/// Reads the clock. A load might return what was there before, but no thread of a machine sees the clock go
+/// back.
 fn now() -> u64 {
     NOW.fetch_add(0, SeqCst)
 }
@@ -218,7 +220,8 @@ impl Timers {
         state
     }
 
-    /// Fires the timers of the next millisecond that has some, once there is one. Returns `false` when nothing is to be waited for any more.
+    /// Fires the timers of the next millisecond that has some, once there is one. Returns `false` when
+    /// nothing is to be waited for any more.
     pub(crate) fn turn(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         let next = loop {

@@ -2,10 +2,11 @@
 //!
 //!     cargo run --release -p tickwheel-redis-benches --bin backlog [-- --against PROGRAM] [--rounds 10] [--seconds 2]
 //!
-//! PROGRAM is this program, built from another version, such as one whose workers claim all that `prefetch` allows. Both take turns, and the
-//! median of the ratios of the rounds counts: what else the machine does weighs on both of a round. Without PROGRAM, one version is measured.
-//! Jobs do nothing, so that what is measured is how many of them a worker is given in a second. With `--once`, prints one rate for each
-//! line of the table, which is how the other version is asked.
+//! PROGRAM is this program, built from another version, such as one whose workers claim all that `prefetch`
+//! allows. Both take turns, and the median of the ratios of the rounds counts: what else the machine does
+//! weighs on both of a round. Without PROGRAM, one version is measured. Jobs do nothing, so that what is
+//! measured is how many of them a worker is given in a second. With `--once`, prints one rate for each line
+//! of the table, which is how the other version is asked.
 
 use std::{
     env,

@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release -p tickwheel-redis-benches --bin leases [-- SECONDS [ROUNDS]]
 //!
-//! Pairs of acquire and release per second: by one task, by 64 tasks with a name each, and by 8 tasks that compete for one name. Requests
-//! and CPU time per pair. rslock does not renew by itself and has no tokens.
+//! Pairs of acquire and release per second: by one task, by 64 tasks with a name each, and by 8 tasks that
+//! compete for one name. Requests and CPU time per pair. rslock does not renew by itself and has no tokens.
 
 use std::{
     env,

@@ -1,5 +1,6 @@
-//! `Engine`: the task of a worker. It takes jobs (`taking`) at the times that `sweep` determines, holds them on the wheel until they are
-//! due, and renews their leases (`renewing`). When the worker ends, it returns the jobs that nobody works on (`ending`).
+//! `Engine`: the task of a worker. It takes jobs (`taking`) at the times that `sweep` determines, holds them
+//! on the wheel until they are due, and renews their leases (`renewing`). When the worker ends, it returns
+//! the jobs that nobody works on (`ending`).
 
 use std::{
     future::Future,
@@ -33,11 +34,14 @@ mod taking;
 
 use sweep::Sweep;
 
-/// How long a consumer may work on a job and not ask for another, before what was claimed for it is returned to the queue.
+/// How long a consumer may work on a job and not ask for another, before what was claimed for it is returned
+/// to the queue.
 const UNASKED: Duration = Duration::from_millis(50);
-/// The same for what is held on the wheel for a consumer that is not known to start another job soon. It comes due for others meanwhile.
+/// The same for what is held on the wheel for a consumer that is not known to start another job soon. It
+/// comes due for others meanwhile.
 const UNASKED_AHEAD: Duration = Duration::from_millis(5);
-/// How far ahead jobs are claimed for a consumer that has shown how fast it starts them, in addition to two round trips.
+/// How far ahead jobs are claimed for a consumer that has shown how fast it starts them, in addition to two
+/// round trips.
 const SOON: Duration = Duration::from_millis(20);
 /// The longest round trip that is counted, because a large payload takes longer.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(200);
@@ -286,7 +290,8 @@ impl Drop for Engine {
     }
 }
 
-/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for it is returned.
+/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel
+/// for it is returned.
 fn patience_ahead(status: &Status) -> Duration {
     if status.starts_soon == 0 {
         UNASKED_AHEAD

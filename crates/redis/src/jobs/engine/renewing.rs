@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Returns a third of the lease minus a random part, so that workers that started together do not renew together.
+    /// Returns a third of the lease minus a random part, so that workers that started together do not renew
+    /// together.
     pub(super) fn renewal_period(&self) -> Duration {
         let third = self.inbox.settings.lease / 3;
         third - random_part(third / 5)

@@ -19,7 +19,8 @@ const TOGETHER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What a worker knows of a partition. A sweep is a take, which also brings back the jobs that other workers have lost.
+/// What a worker knows of a partition. A sweep is a take, which also brings back the jobs that other workers
+/// have lost.
 pub(super) struct Sweep {
     /// When to sweep next.
     pub(super) at: Instant,
@@ -84,8 +85,8 @@ impl Sweep {
         !self.taking && !self.unanswered && (wants_more || (self.is_unlisted() && room.is_starving()))
     }
 
-    /// Whether to take now. Without room for a job, only the regular sweep for jobs that others have lost is due, and a take that has
-    /// others told of jobs in place of a worker that `is_busy`.
+    /// Whether to take now. Without room for a job, only the regular sweep for jobs that others have lost is
+    /// due, and a take that has others told of jobs in place of a worker that `is_busy`.
     pub(super) fn is_due(&mut self, now: Instant, room: &Room, has_idle_wheel: bool, is_busy: bool) -> bool {
         if self.taking {
             return false;
@@ -131,7 +132,8 @@ impl Sweep {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Records that Redis refused the take for what another process sent, so that it is sent again as another call.
+    /// Records that Redis refused the take for what another process sent, so that it is sent again as another
+    /// call.
     pub(super) fn restart(&mut self, now: Instant) {
         self.taking = false;
         self.unanswered = false;
@@ -157,7 +159,8 @@ impl Sweep {
         };
         self.at = self.sent + INTERVAL - random_part(jitter);
         if let Some(end) = next_end {
-            // One take brings back no more than 20 leases that have ended; the rest are brought back by the next ones, at once.
+            // One take brings back no more than 20 leases that have ended; the rest are brought back by the
+            // next ones, at once.
             let look_again = if end <= now {
                 now
             } else {
@@ -173,7 +176,8 @@ impl Sweep {
                 self.more = Some(More::Ahead);
                 self.at = self.at.min(due);
             } else {
-                // Waiting for half of the look-ahead lets jobs that are due one after another be taken together.
+                // Waiting for half of the look-ahead lets jobs that are due one after another be taken
+                // together.
                 self.at = self.at.min(claimable + look_ahead / 2);
             }
         }
@@ -193,7 +197,8 @@ impl Sweep {
         }
     }
 
-    /// Records that another worker or a scheduler says so, or that it may have said so before anybody listened.
+    /// Records that another worker or a scheduler says so, or that it may have said so before anybody
+    /// listened.
     pub(super) fn told(&mut self, now: Instant) {
         self.listens = true;
         self.hint(now);

@@ -19,8 +19,9 @@ use crate::{
 
 /// The largest number of jobs in one take.
 const TAKE: usize = 60;
-/// How many bytes of payload the takes in flight of a worker may bring, of which each may bring a quarter of what is left. All answers
-/// share one connection, so a lease that is renewed waits for them: for 90 ms at 12 MB/s.
+/// How many bytes of payload the takes in flight of a worker may bring, of which each may bring a quarter of
+/// what is left. All answers share one connection, so a lease that is renewed waits for them: for 90 ms at 12
+/// MB/s.
 const BYTES: usize = 1 << 20;
 /// How many bytes a take may bring in any case.
 const FEWEST_BYTES: usize = 4 << 10;
@@ -55,7 +56,8 @@ impl Engine {
         SOON + 2 * self.round_trip
     }
 
-    /// Returns how many claims the consumer will have started soon. Every other due job is left to the other workers.
+    /// Returns how many claims the consumer will have started soon. Every other due job is left to the other
+    /// workers.
     fn wanted(&self, status: &Status) -> usize {
         let prefetch = self.inbox.settings.prefetch;
         if status.fetched_at.is_none() {
@@ -86,7 +88,8 @@ impl Engine {
         }
     }
 
-    /// Whether a partition is known to have jobs for which there is room, or does not know yet that there is room.
+    /// Whether a partition is known to have jobs for which there is room, or does not know yet that there is
+    /// room.
     pub(super) fn wants_to_take(&self, status: &Status) -> bool {
         let room = self.room(status);
         let has_idle_wheel = self.on_wheel.is_empty();

@@ -1,7 +1,7 @@
 //! `Inbox`: the state that a worker's stream, its engine and its jobs share.
 //!
-//! The engine adds claims that have become due. A poll of the stream asks for a job, whereupon claims are started (`start`), which makes
-//! them deliveries, and the stream yields the started jobs.
+//! The engine adds claims that have become due. A poll of the stream asks for a job, whereupon claims are
+//! started (`start`), which makes them deliveries, and the stream yields the started jobs.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,8 @@ const SURPLUS_AFTER: Duration = Duration::from_millis(2);
 pub(super) struct Inbox {
     pub(super) queue: Arc<Queue>,
     pub(super) settings: Settings,
-    /// The runtime of the engine, on which claims are started too: whoever polls the stream may stop at any time.
+    /// The runtime of the engine, on which claims are started too: whoever polls the stream may stop at any
+    /// time.
     pub(super) runtime: Handle,
     state: Mutex<State>,
     /// Notified when the engine has work to do.
@@ -119,7 +120,8 @@ impl Inbox {
 
     // The schedulers' side.
 
-    /// Records that a job of the partition is due at that time, unless the worker is told of such jobs by Redis.
+    /// Records that a job of the partition is due at that time, unless the worker is told of such jobs by
+    /// Redis.
     pub(super) fn expect_job(&self, partition: usize, due: Instant) {
         let mut state = self.lock();
         let claimable = due.checked_sub(self.settings.look_ahead).unwrap_or(due);
@@ -152,7 +154,8 @@ impl Inbox {
 
     // The jobs' side.
 
-    /// Stops renewing a job that is being finished or was dropped. Returns whether it was renewed and not lost until now.
+    /// Stops renewing a job that is being finished or was dropped. Returns whether it was renewed and not
+    /// lost until now.
     pub(super) fn leave(&self, lease: &Arc<JobLease>) -> bool {
         let mut state = self.lock();
         let was_held = state.held.remove(lease);
@@ -296,8 +299,8 @@ impl Inbox {
         (claims, starts)
     }
 
-    /// Returns claims to the queue when the runtime of the engine has ended, by the runtime of another worker. Without another one, they wait
-    /// until their leases have expired.
+    /// Returns claims to the queue when the runtime of the engine has ended, by the runtime of another
+    /// worker. Without another one, they wait until their leases have expired.
     pub(super) fn give_back_elsewhere(&self, how: &str, claims: Vec<Claim>) {
         if claims.is_empty() {
             return;
@@ -340,8 +343,8 @@ impl EngineGuard {
 }
 
 impl Drop for EngineGuard {
-    /// The engine's runtime was shut down, or the engine panicked. Leases that are held last until they expire, because nobody renews them
-    /// any more.
+    /// The engine's runtime was shut down, or the engine panicked. Leases that are held last until they
+    /// expire, because nobody renews them any more.
     fn drop(&mut self) {
         if self.has_ended {
             return;

@@ -67,7 +67,8 @@ impl Inbox {
             self.queue.update_all(&self.runtime, starts);
             if let Some(error) = error {
                 self.report(error);
-                // The error may come from a runtime that shuts down, so starting more is left to the next poll.
+                // The error may come from a runtime that shuts down, so starting more is left to the next
+                // poll.
                 wake(self.lock());
             }
             return;

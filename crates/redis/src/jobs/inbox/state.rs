@@ -77,7 +77,8 @@ pub(in crate::jobs) struct Status {
     pub(in crate::jobs) ready: usize,
     /// Jobs that the consumer has fetched and not finished.
     pub(in crate::jobs) out: usize,
-    /// How many jobs the consumer is assumed to have room for, and how many it starts in the time that was asked about.
+    /// How many jobs the consumer is assumed to have room for, and how many it starts in the time that was
+    /// asked about.
     pub(in crate::jobs) room: usize,
     pub(in crate::jobs) starts_soon: usize,
     /// When it last fetched a job.

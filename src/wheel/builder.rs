@@ -187,8 +187,9 @@ impl Builder {
     /// Reserves memory for `capacity` timers in each runtime, divided evenly among its shards, each of which
     /// reserves its part with its first timer.
     ///
-    /// The capacity can be from 1 to `u32::MAX`. By default no memory is reserved, and the arenas grow as
-    /// they are used.
+    /// The capacity can be from 1 to `u32::MAX`, and each timer takes 40 bytes. A capacity for which there is
+    /// no memory aborts the process when the first timer starts. By default no memory is reserved, and the
+    /// arenas grow as they are used.
     ///
     /// # Examples
     ///

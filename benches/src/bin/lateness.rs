@@ -1,4 +1,4 @@
-//! CPU time and lateness when 300,000 tasks sleep until their timers expire:
+//! CPU time and lateness when 300,000 tasks sleep for two to five seconds, until their timers expire:
 //! `lateness [--tasks N] [--spread-ms N] [--workers N] [--rounds N]`.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 
 use fastrand::Rng;
 use hdrhistogram::Histogram;
-use tickwheel::Wheel;
+use tickwheel::{Builder, Sleep, Wheel};
 use tickwheel_benches::{
     children::{Arguments, Line, in_turn},
     process,
@@ -24,7 +24,7 @@ const EARLY: u64 = u64::MAX;
 fn main() {
     let arguments = Arguments::read();
     let Some(peer) = arguments.rest.first() else {
-        return in_turn(&arguments, &["tickwheel", "tokio"]);
+        return in_turn(&arguments, &["tickwheel", "without-slack", "tokio"]);
     };
     let tasks = arguments.number("tasks", 300_000);
     let spread = Duration::from_millis(arguments.number("spread-ms", 3_000));
@@ -36,12 +36,10 @@ fn main() {
         .build()
         .expect("the runtime starts");
     let notes = match peer.as_str() {
-        "tickwheel" => {
-            let wheel = Wheel::new();
-            runtime.block_on(run(tasks, spread, move |deadline| {
-                let wheel = wheel.clone();
-                async move { wheel.sleep_until(deadline).await }
-            }))
+        "tickwheel" => runtime.block_on(run(tasks, spread, sleep_on(Wheel::builder()))),
+        "without-slack" => {
+            let builder = Wheel::builder().slack(Duration::ZERO);
+            runtime.block_on(run(tasks, spread, sleep_on(builder)))
         }
         "tokio" => runtime.block_on(run(tasks, spread, sleep_until)),
         peer => panic!("there is no {peer}"),
@@ -69,6 +67,11 @@ fn main() {
         .with_number("max_ms", ms(late.max()))
         .with("early", early);
     println!("{line}");
+}
+
+fn sleep_on(builder: Builder) -> impl Fn(Instant) -> Sleep + Clone {
+    let wheel = builder.build().expect("the settings are allowed");
+    move |deadline| wheel.sleep_until(deadline)
 }
 
 struct Notes {

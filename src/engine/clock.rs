@@ -1,13 +1,13 @@
 //! Time: instants and spans in eight bytes, and the clock of an engine: its source, the ticks into which it
 //! is divided, and how far deadlines are rounded up to them. All rounding happens here.
 //!
-//! Who reads the clock calls `now`, of which there is one for each of these:
+//! There is one function for each reading of a clock:
 //!
 //! | reading | clock |
 //! | --- | --- |
 //! | `Moment::machine_now` | the machine's |
 //! | `Moment::now` | that of the caller's runtime |
-//! | `Clock::now` | that of an engine, where the caller is in its runtime |
+//! | `Clock::now` | that of an engine, if the caller is in its runtime |
 //! | `Alarm::now` | that of an engine, wherever the caller is |
 //! | `Shared::now` | the one from which a timer of a wheel would count here, before it is bound to an engine |
 //! | `Timer::now` | that of the timer's engine or, before it is bound, its wheel's |
@@ -35,8 +35,8 @@ impl Nanos {
     /// About 30 years, which Tokio takes for a duration that overflows the clock.
     pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
 
-    /// Converts a duration, cut to [`Nanos::FAR_FUTURE`], in 64 bits, whereas `Duration::as_nanos` computes
-    /// in 128.
+    /// Converts a duration, at most [`Nanos::FAR_FUTURE`]. This computes in 64 bits, while
+    /// `Duration::as_nanos` takes 128.
     pub(crate) fn of(duration: Duration) -> Nanos {
         if duration.as_secs() >= Nanos::FAR_FUTURE.0 / 1_000_000_000 {
             return Nanos::FAR_FUTURE;
@@ -64,17 +64,17 @@ pub(crate) fn after(instant: Instant, duration: Duration) -> Instant {
     instant.checked_add(duration).unwrap_or_else(far)
 }
 
-/// An instant. A test's clock goes its own way on the same axis.
+/// An instant, in nanoseconds. A test's clock moves independently on the same axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
-/// An instant of this process, from which moments are converted back into instants.
+/// An instant of this process and its moment, by which moments are converted back into instants.
 static FIRST: LazyLock<(Instant, Moment)> = LazyLock::new(|| {
     let now = Instant::from_std(std::time::Instant::now());
     (now, Moment::of(now))
 });
 
-/// A hasher that records what the `Hash` of an instant passes to it, which is seconds and nanoseconds on the
+/// A hasher that records the fields that an instant's `Hash` passes to it: seconds and nanoseconds, on
 /// platforms that store those. The standard library gives access to these fields only by a subtraction, which
 /// takes three times as long.
 #[derive(Default)]
@@ -110,19 +110,20 @@ impl Moment {
     pub(crate) const ZERO: Moment = Moment(0);
     /// Later than every moment that a timer waits for.
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
-    /// The last moment that stands for an instant: 511 years after zero of the axis, with twice the far
-    /// future left before [`Moment::NEVER`].
+    /// The last moment that stands for an instant: 511 years after zero of the axis, which leaves twice the
+    /// far future before [`Moment::NEVER`].
     const LAST: Moment = Moment(u64::MAX / 8 * 7);
-    /// The zero of instants is the start of the machine or, where instants have no fields, that of the
-    /// process. Zero of the axis is 63 years earlier, because a process that starts with the machine can
-    /// subtract from the time.
+    /// Zero of the axis, in seconds after the zero of instants, which is the start of the machine or, where
+    /// instants have no fields, of the process. Zero of the axis is 63 years earlier, because a process that
+    /// starts with the machine can subtract from the time.
     const FIRST_SECOND: i64 = -2_000_000_000;
     const LAST_SECOND: i64 = (Moment::LAST.0 / 1_000_000_000) as i64 + Moment::FIRST_SECOND;
-    /// The zero of instants.
+    /// The moment of the zero of instants.
     const START: Moment = Moment(Moment::FIRST_SECOND.unsigned_abs() * 1_000_000_000);
 
     /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the
-    /// thread's locals have been destroyed, Tokio cannot tell whether one has, and this reads the machine's.
+    /// thread's locals have been destroyed, Tokio cannot tell whether a test has, and this reads the
+    /// machine's.
     #[inline]
     pub(crate) fn now() -> Moment {
         let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
@@ -170,7 +171,8 @@ impl Moment {
         Moment(moment).min(Moment::LAST)
     }
 
-    /// Returns the instant or, if the clock has none, one in the far future or the earliest.
+    /// Converts the moment back to its instant or, if the platform has no such instant, to one in the far
+    /// future or to the earliest one.
     pub(crate) fn instant(self) -> Instant {
         let (first, moment) = *FIRST;
         if self >= moment {
@@ -225,8 +227,8 @@ pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
 }
 
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have
-/// asked for. Cargo tells a crate nothing of the features of its dependencies, but without this one a method
-/// is lacking.
+/// enabled. Cargo does not tell a crate which features its dependencies have, but without this one, Tokio
+/// lacks a method.
 fn has_test_util() -> bool {
     struct Lacking;
     trait Otherwise {
@@ -241,19 +243,19 @@ fn has_test_util() -> bool {
         size_of::<T>() > size_of::<Lacking>()
     }
 
-    // Tokio's own method, if there is one, comes before that of the trait.
+    // Tokio's own method, if there is one, takes precedence over the trait's.
     is_there(|builder, paused| builder.start_paused(paused))
 }
 
 /// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a
-/// bound. Deadlines are rounded up to multiples of powers of two, so that timers of different delays meet
-/// too.
+/// bound. Deadlines are rounded up to multiples of powers of two, so that timers of different delays expire
+/// together, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slack {
     /// A timer may be late by its delay divided by this.
     divisor: u64,
     most: Nanos,
-    /// Whether it holds on a clock that a test controls, because somebody asked for it.
+    /// Whether it holds on a clock that a test controls, as it does if the builder was given a slack.
     holds_in_tests: bool,
 }
 
@@ -290,7 +292,7 @@ pub(crate) struct Clock {
     last: Tick,
     /// Delays from here on have a resolution of two ticks or more.
     coarse_from: u64,
-    /// Delays from here on have the slack's bound.
+    /// Delays from here on have the greatest slack.
     coarsest_from: u64,
 }
 
@@ -330,8 +332,8 @@ impl Clock {
         self.source == Source::Test
     }
 
-    /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must
-    /// be called in its runtime.
+    /// Returns whether a test has paused or moved this clock, so that it differs from the machine's. This
+    /// must be called in its runtime.
     pub(crate) fn is_moved(&self) -> bool {
         if !self.may_be_paused() {
             return false;
@@ -358,8 +360,8 @@ impl Clock {
         Nanos(self.tick.get())
     }
 
-    /// Returns the number of ticks, a power of two, to whose multiples the deadline of a timer with this
-    /// delay is rounded up: the greatest within its slack. This takes no division.
+    /// Returns the number of ticks to a multiple of which the deadline of a timer with this delay is rounded
+    /// up: the greatest power of two within its slack. This takes no division.
     pub(crate) fn resolution(&self, delay: Nanos) -> u64 {
         if delay.0 < self.coarse_from {
             return 1;
@@ -390,8 +392,8 @@ impl Clock {
         self.origin.after(Nanos(tick.0.saturating_mul(self.tick.get())))
     }
 
-    /// Returns whether `entry_deadline`, the start of a tick, is no later than that of the first tick that
-    /// begins at or after `deadline`.
+    /// Returns whether `entry_deadline`, the start of a tick, is no later than the start of the first tick
+    /// that begins at or after `deadline`.
     pub(crate) fn is_due_by(&self, entry_deadline: Moment, deadline: Moment) -> bool {
         entry_deadline.0 < deadline.0 + self.tick.get()
     }
@@ -473,7 +475,7 @@ mod tests {
         }
     }
 
-    /// On platforms whose instants have other fields.
+    /// Platforms whose instants have other fields convert in this way.
     #[test]
     fn moments_by_subtraction_are_as_far_apart_as_their_instants() {
         let now = Instant::now();

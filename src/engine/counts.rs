@@ -1,14 +1,15 @@
-//! What has become of the timers of a wheel. At quiet points the numbers are exact, and no two workers share
-//! a counter.
+//! How many timers of a wheel are pending, have expired or were cancelled. The numbers are exact while no
+//! timer changes, and no two workers share a counter.
 //!
-//! A shard counts under its lock. What a thread does without a lock it counts in a [`SpareCounts`] of its
-//! own, by plain stores: the deadline of the spare that it keeps, and how many timers have taken one over. A
-//! reader adds them all up:
+//! A shard counts under its lock. A thread counts what it does without a lock in its own [`SpareCounts`], by
+//! plain stores: the deadline of the spare that it keeps, and the number of timers that have taken over a
+//! spare. A reader adds up all of these counts:
 //!
-//! - a take-over is a timer that was cancelled, and one that was registered;
-//! - a kept spare was cancelled. Beyond its shard's horizon it is an entry that is not pending; by it, it has
-//!   expired without being a timer;
-//! - what is neither cancelled nor pending has expired, so nothing is counted as timers expire.
+//! - a take-over counts as one timer cancelled and one timer registered;
+//! - a kept spare counts as cancelled. While it is due after its shard's horizon, it is an entry but no
+//!   pending timer; once the horizon has reached it, an entry has expired but no timer has;
+//! - a timer that is neither cancelled nor pending has expired, so nothing has to be counted when timers
+//!   expire.
 
 use std::mem;
 
@@ -21,7 +22,7 @@ use super::{
 
 static ALL: LazyLock<Mutex<Vec<Arc<SpareCounts>>>> = LazyLock::new(Mutex::default);
 
-/// What one thread counts of its spares.
+/// The counts of one thread's spares.
 pub(crate) struct SpareCounts {
     /// The shard whose spares are counted.
     shard: Mutex<Option<Arc<Shard>>>,
@@ -42,8 +43,7 @@ impl SpareCounts {
         counts
     }
 
-    /// Counts the spares of `shard` from now on. What was counted of the former one is added to its own
-    /// counts.
+    /// Counts the spares of `shard` from now on. The counts so far are added to those of the former shard.
     #[cold]
     pub(crate) fn switch_to(&self, shard: Option<Arc<Shard>>) {
         let mut counted = lock(&self.shard);
@@ -67,7 +67,7 @@ impl SpareCounts {
         self.spare_deadline.store(0, Relaxed);
     }
 
-    /// Called as the thread ends.
+    /// Removes these counts, because the thread ends.
     pub(crate) fn retire(self: &Arc<SpareCounts>) {
         self.switch_to(None);
         all().retain(|counts| !Arc::ptr_eq(counts, self));
@@ -85,7 +85,7 @@ fn of_taken_over(timers: u64) -> Tally {
     }
 }
 
-/// The sums of what all threads have counted of some shards.
+/// The sums of all threads' counts of the spares of some shards.
 #[derive(Default)]
 pub(crate) struct SpareSums {
     pub(crate) tally: Tally,
@@ -93,7 +93,7 @@ pub(crate) struct SpareSums {
     pub(crate) kept: Vec<(Arc<Shard>, Moment)>,
 }
 
-/// Adds up what all threads have counted of the shards for which `is_counted` holds.
+/// Adds up all threads' counts of the spares of the shards for which `is_counted` holds.
 pub(crate) fn sums(is_counted: impl Fn(&Shard) -> bool) -> SpareSums {
     let mut sums = SpareSums::default();
     for counts in all().iter() {
@@ -107,7 +107,7 @@ pub(crate) fn sums(is_counted: impl Fn(&Shard) -> bool) -> SpareSums {
             continue;
         }
         let has_expired = shard.has_expired(deadline);
-        // An engine that has ended has counted what was there.
+        // An engine that has ended has counted the entries that were left.
         if has_expired || !shard.has_ended() {
             sums.tally.cancelled += 1;
         }
@@ -118,7 +118,7 @@ pub(crate) fn sums(is_counted: impl Fn(&Shard) -> bool) -> SpareSums {
     sums
 }
 
-/// How many timers there have been. `registered` is the sum of the others.
+/// The numbers of a wheel's timers. `registered` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) registered: u64,

@@ -1,13 +1,13 @@
-//! `Engine`: one runtime's part of a wheel, bound to that runtime for life. Which engines there are, how each
-//! begins, makes its turns, and ends.
+//! `Engine`: one runtime's part of a wheel, bound to that runtime for life. This file has the list of all
+//! engines, and how each begins, makes its turns and ends.
 //!
 //! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others
-//! are still polled, and destructors start timers, which have to work as Tokio's do. So the drop of the
-//! engine's task does not end the engine. It only marks it as closing, and sees that Tokio's timer is set.
-//! Once the tasks are gone, Tokio fires all of its timers, also those whose moment has not come, and that
-//! ends the engine: it leaves the list of engines and wakes all that is pending. To end by mistake would do
-//! no harm, because the next poll begins another engine, which is closing from the start. After that, a poll
-//! panics in Tokio's words.
+//! are still polled, and destructors start timers, which have to work as Tokio's do. So dropping the engine's
+//! task does not end the engine. It only marks the engine as closing, and makes sure that Tokio's timer is
+//! set. Once the tasks are gone, Tokio fires all of its timers, even those whose moment has not come, and so
+//! ends the engine: it leaves the list of engines and wakes all of its pending tasks. An engine that ended by
+//! mistake would do no harm, because the next poll begins another one, which is closing from the start. Once
+//! the runtime's timers have ended, a poll panics with Tokio's message.
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
@@ -37,9 +37,9 @@ use super::{
     waker_id::WakerId,
 };
 
-/// All engines of the process, of which there are few. Their lock is taken as one begins or ends, by a timer
-/// whose thread does not remember its shard, by a task that is scheduled on a builder's runtime, and by
-/// whoever counts.
+/// All engines of the process, of which there are few. The lock is taken when an engine begins or ends, by a
+/// timer whose thread does not remember its shard, by a task that is scheduled on a builder's runtime, and to
+/// collect metrics.
 type Engines = Vec<((WheelId, Id), Arc<Engine>)>;
 
 static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
@@ -48,17 +48,17 @@ pub(super) fn engines() -> MutexGuard<'static, Engines> {
     lock(LazyLock::force(&ENGINES))
 }
 
-/// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of
+/// How long an engine is kept after it has become unused, because beginning one takes as long as hundreds of
 /// timers.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// The number of timers that expire under one lock. With fewer, threads that register timers get the lock in
-/// between again and again, and a storm takes longer. With more, a thread that waits for the lock waits for
-/// milliseconds.
+/// The number of timers that expire under one lock. With fewer, threads that register timers take the lock so
+/// often in between that a storm, in which very many timers are due at once, takes longer. With more, a
+/// thread that waits for the lock waits for milliseconds.
 const BATCH: usize = 256;
 
 /// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run. Until then no worker
-/// polls I/O, because this one holds Tokio's driver.
+/// polls I/O, because the worker that makes the turn holds Tokio's driver.
 const SLICE: usize = 1024;
 const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
@@ -66,7 +66,7 @@ pub(crate) struct Engine {
     runtime: Id,
     shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
-    /// For each number of a thread or worker two, of which the second is for timers that the wheel may
+    /// Two for each number of a thread or worker, the second of which is for timers that the wheel may
     /// refuse. Each is made for its first timer.
     pub(crate) shards: Box<[OnceLock<Arc<Shard>>]>,
 }
@@ -79,7 +79,7 @@ pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
 }
 
 /// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is
-/// none. That is the engine in the builder's runtime, if one was given.
+/// none. If the builder was given a runtime, this is the engine there.
 ///
 /// # Panics
 ///
@@ -105,8 +105,8 @@ pub(crate) fn builder_handle(shared: &Arc<Shared>) -> Option<Handle> {
 ///
 /// # Panics
 ///
-/// Panics in Tokio's words if there is none, and says what to do, unless the timer is of `tickwheel::time`,
-/// whose words are Tokio's.
+/// Panics with Tokio's message if there is none. For a wheel other than that of `tickwheel::time`, the
+/// message also says what to do.
 #[track_caller]
 fn current(shared: &Shared) -> Handle {
     Handle::try_current().unwrap_or_else(|error| {
@@ -128,7 +128,7 @@ pub(crate) fn global_is_behind() -> bool {
     })
 }
 
-/// What a wheel holds, in all runtimes.
+/// The counts and the memory of a wheel, in all runtimes.
 #[derive(Debug, Default)]
 pub(crate) struct WheelUsage {
     pub(crate) counts: Counts,
@@ -136,12 +136,14 @@ pub(crate) struct WheelUsage {
     pub(crate) arena_bytes: usize,
 }
 
-/// Adds up what the engines of a wheel hold, what those that have ended have counted, and what threads say.
+/// Adds up the counts and the memory of a wheel's engines, the counts of engines that have ended, and those
+/// of the threads' spares.
 pub(crate) fn usage(shared: &Shared) -> WheelUsage {
     loop {
         let ended = shared.ended_tally();
         let usage = usage_beside(shared, ended);
-        // A shard that ends meanwhile adds its tally to that of the ended ones, which has been read by then.
+        // A shard that ends meanwhile adds its tally to that of ended engines, which has already been read,
+        // so everything is read again.
         if shared.ended_tally() == ended {
             return usage;
         }
@@ -175,8 +177,8 @@ fn find_among(engines: &Engines, key: (WheelId, Id)) -> Option<Arc<Engine>> {
     found.map(|(_, engine)| engine.clone())
 }
 
-/// Finds or begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes
-/// by the runtime that polls.
+/// Finds or begins the engine of the runtime that was given to the builder. Returns `None` if that runtime
+/// has ended, because each timer then waits on the runtime that polls it.
 #[track_caller]
 fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
     let runtime = shared.builder_runtime()?;
@@ -251,8 +253,8 @@ impl Engine {
             let place = (index / 2, shards / 2);
             Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
         };
-        // An engine ends under this lock, with the shards that it has by then. One that is made afterwards
-        // has to be ended here.
+        // An engine ends under this lock, together with the shards that it has by then. A shard that is made
+        // afterwards has to be ended here.
         let _engines = engines();
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
@@ -261,8 +263,8 @@ impl Engine {
         shard.clone()
     }
 
-    /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do
-    /// once other tasks have run.
+    /// Makes turns until the driver waits, unless another thread is doing so. Returns whether the driver has
+    /// more to do once other tasks have run.
     fn run_driver(&self) -> bool {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
@@ -280,15 +282,15 @@ impl Engine {
                 SetOutcome::HasPassed => continue,
                 SetOutcome::Ended => self.end(),
                 SetOutcome::Waits if at > now => {}
-                // There may be no entries left, or none but those of spares.
-                SetOutcome::Waits => self.alarm.notice_unused(&self.shared),
+                // There may be no entries left except those of spares.
+                SetOutcome::Waits => self.alarm.notify_if_no_handle(&self.shared),
             }
             return next == Next::More;
         }
         false
     }
 
-    /// Gives the tasks that have just been woken, or have dropped a timer, the time to start the next one.
+    /// Gives tasks that have just been woken, or have just dropped a timer, time to start another one.
     async fn linger(&self) {
         if self.alarm.clock.may_be_paused() {
             // A timer would move a paused clock.
@@ -299,7 +301,7 @@ impl Engine {
     }
 
     /// Returns whether the engine can end, because its wheel has no handle and no timers here. The entry of a
-    /// spare is no timer.
+    /// spare does not count as a timer.
     fn is_unused(&self) -> bool {
         if !self.shared.has_no_handle() {
             return false;
@@ -309,17 +311,17 @@ impl Engine {
         entries == 0 || entries == counts::sums(is_own).kept.len()
     }
 
-    /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes
-    /// them. Returns the number of timers that have not expired.
+    /// Ends the shards of timers that may be refused, because the wheel has been shut down. Appends their
+    /// wakers to `wakers`, for the caller to wake. Returns the number of timers that have not expired.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
         let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse());
         let ended = refusable.map(|shard| shard.end(wakers)).sum();
-        self.alarm.notice_unused(&self.shared);
+        self.alarm.notify_if_no_handle(&self.shared);
         ended
     }
 
-    /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew
-    /// when they are polled next.
+    /// Ends the engine, unless it has ended already. Its pending futures are woken, and bound to another
+    /// engine when they are polled next. The caller holds no lock.
     fn end(&self) {
         let mut engines = engines();
         // Dropped with no lock held, as is the list's reference to this engine.
@@ -361,7 +363,7 @@ pub(crate) fn turn(
     loop {
         let mut soonest = (Moment::NEVER, Moment::NEVER);
         let mut has_more = false;
-        // Shards take turns by the batch, so that none waits for the storm of another.
+        // Shards are visited in rotation, a batch at a time, so that none waits for the storm of another.
         for index in 0..shards.len() {
             // Their number is a power of two.
             let Some(shard) = shards[(driver.first + index) & (shards.len() - 1)].get() else {
@@ -389,7 +391,7 @@ pub(crate) fn turn(
     }
 }
 
-/// Merges two pairs of moments, each in order, into the two earliest. A moment with which both begin counts
+/// Merges two ordered pairs of moments into the two earliest. A moment that is the first of both pairs counts
 /// once.
 fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
     match at.cmp(&first) {
@@ -426,13 +428,13 @@ impl Wake for Engine {
         if self.alarm.is_turned_by_task() {
             self.alarm.engine_task.notify_one();
         } else {
-            // If there is more to do, `Alarm::give_back` has told the engine's task.
+            // If there is more to do, `Alarm::give_back` has notified the engine's task.
             let _ = self.run_driver();
         }
     }
 }
 
-/// Owned by a task of the engine's runtime, which lives as long as the engine or the runtime.
+/// Owned by a task of the engine's runtime, which lives until the engine or the runtime ends.
 struct EngineTask {
     engine: Arc<Engine>,
     /// Whether Tokio's timers end before the runtime's tasks.

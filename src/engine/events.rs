@@ -19,7 +19,7 @@ macro_rules! event {
     };
 }
 
-/// Calls `act`. Returns whether it panicked, which does not propagate.
+/// Calls `act`, and catches a panic. Returns whether there was one.
 pub(in crate::engine) fn catch_panic(act: impl FnOnce()) -> bool {
     let outcome = catch_unwind(AssertUnwindSafe(act));
     // The payload of a panic may itself panic when it is dropped.

@@ -1,7 +1,7 @@
 //! The labels of a wheel, and the outcomes of the timeouts under each.
 //!
-//! A label has a stripe of counters for each core. A timeout counts in the stripe of the thread that polls
-//! it, so workers do not contend. A snapshot adds up the stripes.
+//! A label has a stripe of counters for each core, up to 64. A timeout counts in the stripe of the thread
+//! that polls it, so workers hardly contend. A snapshot adds up the stripes.
 
 use std::{
     array,
@@ -58,8 +58,8 @@ pub struct LabelStats {
     /// The number of timeouts whose time ran out.
     pub elapsed: u64,
     /// The number of timeouts that the wheel refused, which only a `try_timeout` can be: at a first poll
-    /// because it was full or had been shut down, or by a shutdown at which they were pending, whatever
-    /// became of them afterwards.
+    /// because it was full or had been shut down, or by a shutdown while they were pending, whatever became
+    /// of them afterwards.
     pub refused: u64,
     /// The number of timeouts that were dropped before they ended in any of the ways above.
     pub cancelled: u64,
@@ -87,11 +87,12 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The timeout completed with `left` of its `total` time, of which all counts as nine tenths.
+    /// Returns the outcome of a timeout that completed with `left` of its `total` time. All of its time
+    /// counts as nine tenths.
     pub(crate) fn completed(left: u64, total: u64) -> Outcome {
         let tenths = match left.checked_mul(10) {
             Some(left) => left.checked_div(total).unwrap_or(0),
-            // A division of 128 bits, for centuries.
+            // Centuries take a division of 128 bits.
             None => (u128::from(left) * 10 / u128::from(total.max(1))) as u64,
         };
         Outcome::Completed {
@@ -100,7 +101,7 @@ impl Outcome {
     }
 }
 
-/// The counters of one label that a share of the threads count in.
+/// The counters of one label in which some of the threads count.
 #[repr(align(128))]
 #[derive(Default)]
 struct Stripe {
@@ -109,15 +110,15 @@ struct Stripe {
     elapsed: AtomicU64,
     refused: AtomicU64,
     cancelled: AtomicU64,
-    /// Those that wait and may be refused. One that another thread ends is subtracted in another stripe, so
-    /// only the sum tells.
+    /// Timeouts that are waiting and may be refused. A timeout that ends on another thread is subtracted in
+    /// another stripe, so only the sum of all stripes has a meaning.
     refusable: AtomicU64,
 }
 
 /// A name, and the outcomes of the timeouts under it.
 struct Label {
     name: Arc<str>,
-    /// A power of two of them.
+    /// Their number is a power of two.
     stripes: Box<[Stripe]>,
 }
 
@@ -135,8 +136,8 @@ impl Label {
         &self.stripes[number::get() & (self.stripes.len() - 1)]
     }
 
-    /// Adds up the stripes. Beginnings are read last, so that no end is counted without its beginning. Of a
-    /// wheel that `is_shutdown`, what waits and may be refused has been.
+    /// Adds up the stripes. Starts are read last, so that no end is counted without its start. If the wheel
+    /// `is_shutdown`, timeouts that are waiting and may be refused count as refused.
     fn stats(&self, is_shutdown: bool) -> LabelStats {
         let sum = |counter: &dyn Fn(&Stripe) -> &AtomicU64| {
             let stripes = self.stripes.iter();
@@ -173,7 +174,7 @@ pub(crate) struct LabelId(u32);
 /// The labels of a wheel, in the order in which they were first used.
 #[derive(Default)]
 pub(crate) struct Labels {
-    /// One place for each label, [`OTHER`]'s included, so that one is found without a lock or a search.
+    /// One place for each label, [`OTHER`]'s included, so that a label is found without a lock or a search.
     places: OnceLock<Box<[OnceLock<Label>]>>,
     ids: Mutex<HashMap<Arc<str>, LabelId>>,
 }
@@ -208,14 +209,14 @@ impl Labels {
         }
     }
 
-    /// Counts a timeout that begins to wait, and may be refused.
+    /// Counts a timeout that begins to wait and may be refused.
     pub(crate) fn count_refusable(&self, id: LabelId) {
         if let Some(label) = self.place(id).get() {
             label.stripe().refusable.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes back what [`Labels::count_refusable`] counted of a timeout that ends.
+    /// Undoes [`Labels::count_refusable`] for a timeout that ends.
     pub(crate) fn uncount_refusable(&self, id: LabelId) {
         if let Some(label) = self.place(id).get() {
             label.stripe().refusable.fetch_sub(1, Ordering::Relaxed);
@@ -231,7 +232,7 @@ impl Labels {
             Outcome::Refused => &stripe.refused,
             Outcome::Cancelled => &stripe.cancelled,
         };
-        // A reader that sees the end of a timeout also sees its beginning.
+        // A reader that sees the end of a timeout also sees its start.
         counter.fetch_add(1, Ordering::Release);
     }
 

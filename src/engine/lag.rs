@@ -11,11 +11,10 @@ use std::{
 const PER_POWER: u64 = 8;
 /// The unit of the finest buckets, in nanoseconds.
 const UNIT: u64 = 1_000;
-/// The number of buckets. All of them together reach beyond an hour, and a longer lateness counts in the last
-/// one.
+/// The number of buckets. Together they reach beyond an hour, and a longer lag counts in the last one.
 pub(crate) const BUCKETS: usize = 240;
 
-/// Records the lateness of turns.
+/// Records the lag of turns.
 pub(crate) struct LagRecorder {
     counts: [AtomicU64; BUCKETS],
 }
@@ -41,7 +40,7 @@ impl LagRecorder {
 
 fn bucket_of(nanos: u64) -> usize {
     let units = nanos / UNIT;
-    // Here a bucket is two to the power of this many units wide.
+    // The buckets here are `1 << power` units wide.
     let power = units.max(PER_POWER).ilog2() - PER_POWER.ilog2();
     let bucket = u64::from(power) * PER_POWER + (units >> power);
     (bucket as usize).min(BUCKETS - 1)

@@ -1,5 +1,5 @@
-//! What turns a wheel: one engine for each runtime, with its shards, its driver and its clock. It knows no
-//! future.
+//! The engine: a wheel's part in one runtime, with its shards, its driver and its clock. It knows nothing of
+//! futures.
 //!
 //! **The life of a timeout.**
 //!
@@ -17,8 +17,9 @@
 //!                      engines   Tokio fires all of its timers: every waker is woken, and its timer is bound elsewhere
 //! ```
 //!
-//! Locks are taken in this order: the list of engines, the list of threads' counts of spares, one thread's, a
-//! shard, the wheel's tally of ended engines, the alarm's seat, the alarm's runtime, Tokio's own.
+//! Locks are taken in this order: the list of engines, the list of all threads' spare counts, one thread's
+//! spare counts, a shard, the wheel's tally of ended engines, the alarm's seat, the alarm's runtime, Tokio's
+//! own locks.
 
 pub(crate) mod clock;
 pub(crate) mod counts;

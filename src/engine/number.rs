@@ -1,4 +1,4 @@
-//! The number of a thread, which chooses its shard where it is no worker, and its stripe of counters.
+//! The number of a thread, which selects its stripe of counters and, if it is not a worker, its shard.
 
 use std::{
     cell::Cell,
@@ -6,8 +6,8 @@ use std::{
 };
 
 /// A thread that has found its shard's lock taken this often takes another number. Two busy threads on one
-/// shard take 800 ns for what takes one of them 40. It may have been the driver, which a thread cannot tell;
-/// to move then does no harm.
+/// shard take 800 ns for a timer that takes one of them 40 ns. The driver may have held the lock, which a
+/// thread cannot tell; moving does no harm then.
 const CONTENTIONS: u32 = 16;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);

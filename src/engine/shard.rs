@@ -10,10 +10,10 @@
 //!    a timer that has expired. No wake-up is lost: the driver wakes the task after it has stored the
 //!    horizon, and the poll that follows reads the new one.
 //! 3. The horizon of an engine that has ended is [`Moment::NEVER`], so all keys are void.
-//! 4. Timers that the wheel may refuse have shards of their own, which a shutdown of the wheel ends as the
-//!    end of an engine does.
-//! 5. No user code runs under a lock: wakers are cloned before, and woken or dropped after. What takes long
-//!    to free is freed after.
+//! 4. Timers that the wheel may refuse have shards of their own, which a shutdown of the wheel ends just as
+//!    the end of an engine would.
+//! 5. No user code runs under a lock: wakers are cloned before it is taken, and woken or dropped after it is
+//!    released. Memory that takes long to free is freed then, too.
 
 use std::{fmt, mem, task::Waker};
 
@@ -33,8 +33,8 @@ const RETAINED: usize = 1024;
 /// A walk looks at this many cells under one lock.
 const WALK: usize = 256;
 
-// Processors fetch cache lines in pairs, so workers whose shards are neighbours would disturb each other
-// at 64.
+// Processors fetch cache lines in pairs, so with an alignment of 64, workers whose shards are neighbours
+// would disturb each other.
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
@@ -42,29 +42,28 @@ pub(crate) struct Shard {
     horizon: AtomicU64,
     /// When the driver visits this shard next, or [`Moment::NEVER`].
     next_visit: AtomicU64,
-    /// When it probably visits it after that.
+    /// When the driver probably visits this shard after that.
     visit_after_next: AtomicU64,
-    /// A copy of the alarm's, because other threads write to the cache lines of the alarm.
+    /// A copy of the alarm's clock, because other threads write to the cache lines of the alarm.
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) kind: Kind,
-    /// Whether a runtime was given to the builder. What keeps such a shard may keep the descriptors of that
-    /// runtime.
+    /// Whether a runtime was given to the builder. A reference to such a shard may keep the descriptors of
+    /// that runtime open.
     pub(crate) has_builder_runtime: bool,
     /// The engine's runtime. `None` for a shard of no engine, which only unbound timers have.
     pub(crate) runtime: Option<Id>,
-    /// The number of timers for which memory was asked.
+    /// The number of timers for which memory is reserved.
     capacity: usize,
     /// The index among the shards of the engine.
     index: usize,
-    /// The number of shards of the engine, a power of two, less one. Those of timers that may be refused are
-    /// counted apart.
+    /// The number of the engine's shards of one kind, a power of two, less one.
     mask: usize,
 }
 
-/// Which timers a shard has: those of a wheel that it may not refuse, or those that it may. One number, so
-/// that one comparison tells two kinds apart.
+/// Which timers of a wheel a shard has: those that the wheel may not refuse, or those that it may. This is
+/// one number so that one comparison tells two kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(pub(in crate::engine) u32);
 
@@ -83,11 +82,11 @@ impl Kind {
     }
 }
 
-/// The shard of a timer. While the timer is *unbound*, this is any shard of its kind, or `None` for the
-/// global wheel's timers that it may not refuse.
+/// The shard of a timer. While the timer is *unbound*, this is any shard of its kind, or `None` for a timer
+/// that the global wheel may not refuse.
 pub(crate) type TimerShard = Option<Arc<Shard>>;
 
-/// Returns what the engines of a timer's wheel share.
+/// Returns the state that the engines of a timer's wheel share.
 pub(crate) fn shared_of(shard: &TimerShard) -> &Arc<Shared> {
     match shard {
         Some(shard) => &shard.shared,
@@ -102,19 +101,19 @@ pub(crate) fn kind_of(shard: &TimerShard) -> Kind {
     shard.as_ref().map_or(global, |shard| shard.kind)
 }
 
-/// What the lock protects.
+/// The state that the lock protects.
 pub(crate) struct State {
-    /// From the first timer on, until the engine ends.
+    /// Present from the first timer on, until the shard ends.
     wheel: Option<TimingWheel<Waker>>,
-    /// The horizon as the shard ended.
+    /// The horizon when the shard ended.
     ended_at: Option<Moment>,
     tally: Tally,
 }
 
-/// What became of an attempt to start a timer.
-pub(crate) enum Started {
+/// The outcome of an attempt to start a timer.
+pub(crate) enum StartOutcome {
     Waits(Key),
-    /// It is due already.
+    /// The timer is due already.
     HasPassed,
     Refused(Refusal),
     /// The shard has ended.
@@ -128,8 +127,8 @@ pub(crate) struct SpareEntry {
 }
 
 impl Shard {
-    /// Creates two shards of no engine, for the unbound timers of a wheel: those that it may not refuse, and
-    /// those that it may.
+    /// Creates two shards of no engine, for the unbound timers of a wheel: one for timers that it may not
+    /// refuse, and one for timers that it may.
     pub(crate) fn unbound(shared: &Arc<Shared>) -> [Arc<Shard>; 2] {
         let settings = &shared.settings;
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
@@ -141,7 +140,7 @@ impl Shard {
         })
     }
 
-    /// Creates one of the shards of an engine, by its index and their number, which is a power of two.
+    /// Creates the shard at `index` of the `shards` of one kind that an engine has, a power of two.
     pub(crate) fn new(
         shared: Arc<Shared>,
         alarm: Arc<Alarm>,
@@ -179,8 +178,8 @@ impl Shard {
         }
     }
 
-    /// Returns whether this is the shard for timers of a kind of thread or worker `number` in a runtime's
-    /// engine, and has not ended.
+    /// Returns whether thread or worker `number` registers its timers of a kind here when it is in `runtime`,
+    /// and the shard has not ended.
     pub(crate) fn serves(&self, kind: Kind, runtime: Id, number: usize) -> bool {
         self.kind == kind
             && self.runtime == Some(runtime)
@@ -188,9 +187,9 @@ impl Shard {
             && !self.has_ended()
     }
 
-    /// Returns whether entries may become spares. A spare would keep the place of a timer that is counted for
-    /// a limit and, of a task whose runtime is not the one given to the builder, the memory and the
-    /// descriptors.
+    /// Returns whether entries may become spares. A spare of a timer that may be refused would take a place
+    /// under the limit. If the builder was given a runtime, a spare could keep the memory and the descriptors
+    /// of another runtime's task.
     pub(crate) fn may_have_spares(&self) -> bool {
         !self.kind.may_refuse() && !self.has_builder_runtime
     }
@@ -213,8 +212,8 @@ impl Shard {
         self.horizon() == Moment::NEVER
     }
 
-    /// Returns whether an entry has expired that was due at `deadline`. Otherwise it is there, or was as the
-    /// shard ended.
+    /// Returns whether an entry that was due at `deadline` has expired. Otherwise it is in the wheel, or was
+    /// when the shard ended.
     pub(crate) fn has_expired(&self, deadline: Moment) -> bool {
         let horizon = self.horizon();
         if horizon != Moment::NEVER {
@@ -224,8 +223,8 @@ impl Shard {
         ended_at.is_some_and(|last| deadline <= last)
     }
 
-    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`. A `spare` in this shard
-    /// gives up its cell, or is reused.
+    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`. The cell of a `spare` in
+    /// this shard is reused or, if the timer does not start, freed.
     #[inline]
     pub(crate) fn start(
         &self,
@@ -233,7 +232,7 @@ impl Shard {
         (due, deadline): (Tick, Moment),
         spare: Option<SpareEntry>,
         admission: Admission,
-    ) -> Started {
+    ) -> StartOutcome {
         let mut guard = self.lock_noting_contention();
         let state = &mut *guard;
         let horizon = self.horizon();
@@ -243,18 +242,18 @@ impl Shard {
                 .into_iter()
                 .for_each(|spare| self.count_spare(spare.deadline));
             return if self.kind.may_refuse() && self.shared.limit.is_shutdown() {
-                Started::Refused(Refusal::Shutdown)
+                StartOutcome::Refused(Refusal::Shutdown)
             } else {
-                Started::Ended(waker)
+                StartOutcome::Ended(waker)
             };
         }
         let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
         state.tally.cancelled += u64::from(spare.is_some());
         let spare = spare.filter(|spare| spare.deadline > horizon || planted("void_spare"));
         let outcome = if deadline <= horizon {
-            Err(Started::HasPassed)
+            Err(StartOutcome::HasPassed)
         } else if self.kind.may_refuse() {
-            self.shared.limit.admit(admission).map_err(Started::Refused)
+            self.shared.limit.admit(admission).map_err(StartOutcome::Refused)
         } else {
             Ok(())
         };
@@ -262,7 +261,7 @@ impl Shard {
             let spent = spare.map(|spare| wheel.remove(spare.key));
             drop(guard);
             drop((spent, waker));
-            self.alarm.notice_unused(&self.shared);
+            self.alarm.notify_if_no_handle(&self.shared);
             return outcome;
         }
         state.tally.registered += 1;
@@ -280,7 +279,7 @@ impl Shard {
             drop(guard);
         }
         drop(spent);
-        Started::Waits(key)
+        StartOutcome::Waits(key)
     }
 
     #[cold]
@@ -291,7 +290,7 @@ impl Shard {
         wheel
     }
 
-    /// Locks the shard. A thread that has to wait for that time and again uses another shard.
+    /// Locks the shard. A thread that repeatedly has to wait for the lock moves to another shard.
     fn lock_noting_contention(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
             super::number::note_contention();
@@ -299,8 +298,8 @@ impl Shard {
         })
     }
 
-    /// Unlocks, and has the driver come by `deadline`, the beginning of a tick. Returns a waker that the
-    /// caller wakes with no lock held.
+    /// Unlocks the shard, and makes the driver visit it by `deadline`, the beginning of a tick. Returns a
+    /// waker for the caller to wake with no lock held.
     #[must_use]
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, deadline: Moment) -> Option<Waker> {
         self.next_visit.store(deadline.0, Relaxed);
@@ -308,21 +307,21 @@ impl Shard {
         self.alarm.wake_by(deadline).filter(|_| !planted("end_unheard"))
     }
 
-    /// Returns the wheel if the entry is there that is due at `deadline`, so that its key is valid. The
+    /// Returns the wheel if the entry that is due at `deadline` is still in it, so that its key is valid. The
     /// caller holds the lock.
     fn wheel_of<'a>(&self, state: &'a mut State, deadline: Moment) -> Option<&'a mut TimingWheel<Waker>> {
         let has_expired = deadline <= self.horizon() && !planted("expired_key");
         state.wheel.as_mut().filter(|_| !has_expired)
     }
 
-    /// Returns whether an entry is there and wakes the task of `waker`.
+    /// Returns whether an entry is still there and wakes the task of `waker`.
     pub(crate) fn wakes(&self, key: &Key, deadline: Moment, waker: &Waker) -> bool {
         let mut state = lock(&self.state);
         let wheel = self.wheel_of(&mut state, deadline);
         wheel.is_some_and(|wheel| wheel.value(key).will_wake(waker))
     }
 
-    /// Has an entry wake another task. Returns `false` if it is not there any more.
+    /// Makes an entry wake another task. Returns `false` if the entry is gone.
     pub(crate) fn replace(&self, key: &Key, deadline: Moment, waker: Waker) -> bool {
         let mut state = lock(&self.state);
         let Some(wheel) = self.wheel_of(&mut state, deadline) else {
@@ -334,8 +333,8 @@ impl Shard {
         true
     }
 
-    /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the
-    /// caller wakes with no lock held.
+    /// Moves an entry to an earlier tick if it is still there. Returns whether it is, and a waker for the
+    /// caller to wake with no lock held.
     pub(crate) fn bring_forward(&self, key: &Key, deadline: Moment, due: Tick) -> (bool, Option<Waker>) {
         let mut state = lock(&self.state);
         let Some(wheel) = self.wheel_of(&mut state, deadline) else {
@@ -350,15 +349,15 @@ impl Shard {
         }
     }
 
-    /// Cancels an entry, unless it is not there any more. Returns its waker.
+    /// Cancels an entry if it is still there. Returns its waker.
     pub(crate) fn cancel(&self, key: Key, deadline: Moment) -> Option<Waker> {
         self.take_out(key, deadline, |tally| tally.cancelled += 1)
     }
 
-    /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more.
+    /// Expires an entry, if it is still there, because its deadline has passed before the driver knows.
     /// Returns its waker.
     pub(crate) fn expire(&self, key: Key, deadline: Moment) -> Option<Waker> {
-        // Expiries are what is left of registrations.
+        // Expiries are not counted, because `counts.rs` computes them from the other numbers.
         self.take_out(key, deadline, |_| {})
     }
 
@@ -367,25 +366,25 @@ impl Shard {
         let wheel = self.wheel_of(&mut guard, deadline)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity));
-        self.notice_gone(deadline);
+        self.notify_of_removal(deadline);
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
         self.release(1);
-        self.alarm.notice_unused(&self.shared);
+        self.alarm.notify_if_no_handle(&self.shared);
         Some(waker)
     }
 
-    /// Makes the engine's task put the next turn off, if the turn may have been meant for an entry that is
-    /// gone and was due at `deadline`.
-    fn notice_gone(&self, deadline: Moment) {
+    /// Makes the engine's task put off the next turn if that may have been set for an entry that was due at
+    /// `deadline` and is gone.
+    fn notify_of_removal(&self, deadline: Moment) {
         if self.clock.may_be_paused() && deadline <= self.next_visit() {
             self.alarm.engine_task.notify_one();
         }
     }
 
-    /// Makes the next visit come when the first entry is due, rather than for one that has been cancelled or
-    /// to spread a bucket.
+    /// Puts off the next visit until the first entry is due, rather than visiting for a cancelled entry or to
+    /// spread a bucket.
     pub(crate) fn put_off(&self) {
         let state = lock(&self.state);
         if let Some(wheel) = &state.wheel {
@@ -405,8 +404,7 @@ impl Shard {
         }
     }
 
-    /// Counts the timer of a spare that is not there any more as cancelled, unless the engine has done that
-    /// as it ended.
+    /// Counts the timer of a spare that is gone as cancelled, unless the engine has counted it as it ended.
     fn count_spare(&self, deadline: Moment) {
         if self.has_expired(deadline) {
             self.add(Tally {
@@ -416,7 +414,7 @@ impl Shard {
         }
     }
 
-    /// Adds what a thread has counted.
+    /// Adds a thread's counts.
     pub(crate) fn add(&self, tally: Tally) {
         let mut state = lock(&self.state);
         if state.ended_at.is_some() {
@@ -426,7 +424,7 @@ impl Shard {
         }
     }
 
-    /// Returns what has been counted here, the number of entries and the size of the arena in bytes.
+    /// Returns the shard's counts, the number of entries and the size of the arena in bytes.
     pub(crate) fn usage(&self) -> Usage {
         let state = lock(&self.state);
         let wheel = state.wheel.as_ref();
@@ -452,7 +450,8 @@ impl Shard {
         }
     }
 
-    /// Takes the wakers of timers that are due at `tick`, which begins at `begin`: `batch` at most.
+    /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`, which
+    /// begins at `begin`.
     pub(crate) fn visit(&self, tick: Tick, begin: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
         let mut state = lock(&self.state);
         let Some(wheel) = &mut state.wheel else {
@@ -467,8 +466,8 @@ impl Shard {
             return advanced;
         }
         let (next, after) = if self.clock.is_moved() {
-            // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set
-            // ahead.
+            // A paused clock moves to the next turn, so no turn is made only to spread a bucket, and none is
+            // set ahead.
             (wheel.earliest(), None)
         } else {
             let next = wheel.next_visit();
@@ -483,16 +482,16 @@ impl Shard {
         advanced
     }
 
-    /// Gives up the places of timers that have left the wheel, if a limit concerns them.
+    /// Gives up the places of timers that have left the wheel, if a limit applies to them.
     fn release(&self, timers: usize) {
         if self.kind.may_refuse() {
             self.shared.limit.release(timers);
         }
     }
 
-    /// Ends the shard, because its engine ends, or the wheel has been shut down and may refuse its timers.
-    /// Appends the wakers of all entries to `wakers`. The caller wakes them, so that their futures go on
-    /// elsewhere or fail. Returns the number of timers that have not expired.
+    /// Ends the shard, because its engine ends, or because the wheel has been shut down and refuses the
+    /// shard's timers. Appends the wakers of all entries to `wakers`, for the caller to wake, so that their
+    /// futures go on elsewhere or fail. Returns the number of timers that have not expired.
     pub(crate) fn end(&self, wakers: &mut Vec<Waker>) -> usize {
         let mut state = lock(&self.state);
         if state.ended_at.is_some() {
@@ -505,22 +504,22 @@ impl Shard {
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();
         let taken = wheel.as_ref().map_or(0, TimingWheel::len);
-        // In the middle of a turn, entries may be left that are due by the horizon. They count as expired,
-        // because their timers elapse at the next poll, and because a thread counts its spare among them as a
-        // timer that was cancelled.
+        // In the middle of a turn, entries that are due by the horizon may be left. They count as expired,
+        // because their timers elapse at the next poll, and because a spare among them is counted as
+        // cancelled by its thread.
         let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
         let left = taken - wheel.as_ref().map_or(0, due);
         state.tally.cancelled += left as u64;
         self.release(taken);
         self.shared.add_ended(mem::take(&mut state.tally));
-        self.notice_gone(Moment::ZERO);
+        self.notify_of_removal(Moment::ZERO);
         drop(state);
         wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
         left
     }
 }
 
-/// What a shard holds.
+/// The counts and the memory of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) tally: Tally,

@@ -1,5 +1,5 @@
-//! `Shared`: what a wheel's engines share: its settings, the limit on timers that may be refused, labels and
-//! counters.
+//! `Shared`: the settings, the limit on timers that may be refused, the labels and the counters, which a
+//! wheel's engines share.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -66,7 +66,7 @@ impl WheelId {
     }
 }
 
-/// What the engines of a wheel share.
+/// The state that the engines of a wheel share.
 pub(crate) struct Shared {
     pub(crate) wheel: WheelId,
     pub(crate) settings: Settings,
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     pub(crate) labels: Labels,
     pub(crate) stats: Stats,
     builder_runtime: Option<BuilderRuntime>,
-    /// What engines that have ended have counted.
+    /// The counts of engines that have ended.
     ended: Mutex<Tally>,
     /// Whether every handle of the wheel has been dropped, so that an engine without timers ends.
     has_no_handle: AtomicBool,
@@ -94,7 +94,7 @@ struct BuilderRuntime {
 static GLOBAL: OnceLock<Arc<Shared>> = OnceLock::new();
 
 impl Shared {
-    /// Returns what the engines of the global wheel share.
+    /// Returns the state that the engines of the global wheel share.
     pub(crate) fn global() -> &'static Arc<Shared> {
         GLOBAL.get_or_init(|| Arc::new(Shared::new(WheelId::GLOBAL, Settings::default(), None)))
     }
@@ -155,7 +155,8 @@ impl Shared {
         lock(&self.builder_runtime.as_ref()?.handle).clone()
     }
 
-    /// From now on, the wheel goes by the runtime that polls a timer.
+    /// Makes each of the wheel's timers wait on the runtime that polls it, because the builder's runtime has
+    /// ended.
     pub(crate) fn forget_builder_runtime(&self, runtime: Id) {
         if let Some(given) = self.builder_runtime.as_ref().filter(|given| given.id == runtime) {
             given.has_ended.store(true, Ordering::Relaxed);
@@ -163,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// Adds what an engine that has ended has counted.
+    /// Adds the counts of an engine that has ended.
     pub(in crate::engine) fn add_ended(&self, tally: Tally) {
         lock(&self.ended).add(tally);
     }
@@ -186,7 +187,7 @@ impl Shared {
         let stats = &self.stats;
         stats.turns.fetch_add(1, Ordering::Relaxed);
         stats.last_lag.store(lag.0, Ordering::Relaxed);
-        // Seldom so, and a reading is cheaper.
+        // A new maximum is rare, and a load is cheaper.
         if lag.0 > stats.max_lag.load(Ordering::Relaxed) {
             stats.max_lag.fetch_max(lag.0, Ordering::Relaxed);
         }
@@ -202,7 +203,7 @@ impl Shared {
     }
 }
 
-/// What a shard counts under its lock. `counts.rs` says how it is added up.
+/// The counts that a shard keeps under its lock. `counts.rs` says how they are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) registered: u64,
@@ -223,7 +224,7 @@ pub(crate) enum Refusal {
     Shutdown,
 }
 
-/// Whether a timer that may be refused was admitted before, in which case the limit concerns it no more.
+/// Whether a timer that may be refused was admitted before, in which case the limit no longer applies to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     First,
@@ -272,7 +273,7 @@ impl Limit {
         }
     }
 
-    /// From now on nothing is admitted. Returns `false` if that was so already.
+    /// Stops admitting timers. Returns `false` if the wheel had been shut down already.
     pub(crate) fn shut_down(&self) -> bool {
         !self.is_shutdown.swap(true, Ordering::SeqCst)
     }
@@ -286,7 +287,7 @@ impl Limit {
     }
 }
 
-/// What drivers count, which no timer's path touches.
+/// The counters of drivers, which no timer's path touches.
 #[derive(Default)]
 pub(crate) struct Stats {
     pub(crate) turns: AtomicU64,

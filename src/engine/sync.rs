@@ -1,4 +1,4 @@
-//! Locks, atomics and statics of the engine. In model checking, `tests/loom/src/engine_sync.rs` is in the
+//! Locks, atomics and statics of the engine. In model checking, `tests/loom/src/engine_sync.rs` takes the
 //! place of this file, with loom's.
 
 pub(crate) use std::{
@@ -11,7 +11,8 @@ pub(crate) use std::{
 
 use std::sync::{PoisonError, TryLockError};
 
-/// Returns whether a fault has been planted, which only model checking does, to see that it is found.
+/// Returns whether a fault has been planted. Only model checking plants faults, to show that its models find
+/// them.
 pub(crate) const fn planted(_fault: &str) -> bool {
     false
 }

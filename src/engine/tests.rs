@@ -44,12 +44,12 @@ async fn start_and_cancel(mut timer: Timer) {
     task::yield_now().await;
 }
 
-/// Returns the worker as which this thread knows itself.
+/// Returns the runtime and the worker index that this thread has learnt.
 fn known() -> Option<(Id, usize)> {
     with(|thread| thread.known_worker()).unwrap()
 }
 
-/// Returns the worker as which Tokio presents this thread.
+/// Returns the runtime and the worker index that Tokio reports for this thread.
 fn presented() -> (Id, Option<usize>) {
     (Handle::current().id(), worker_index())
 }
@@ -62,14 +62,14 @@ fn workers_learn_what_they_are() {
         loop {
             use_timer().await;
             if presented().1.is_none() {
-                // Before Tokio 1.54, nobody is told.
+                // Tokio tells this from 1.54 on.
                 return;
             }
             if let Some((id, index)) = known() {
                 return assert_eq!((id, Some(index)), presented());
             }
             assert!(start.elapsed() < Duration::from_secs(20));
-            // So that others than worker 0 take it.
+            // Gives workers other than worker 0 time to steal the task.
             task::block_in_place(|| std::thread::sleep(Duration::from_micros(50)));
         }
     };
@@ -102,8 +102,8 @@ fn nothing_else_teaches_them() {
     }
 }
 
-/// A task that blocks in place within another runtime moves its worker to a thread of that one's pool, which
-/// then works for that one.
+/// A task that blocks in place within another runtime moves its worker to a thread of the other runtime's
+/// pool, which then works for the other runtime.
 #[test]
 fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
     let (ends, stays) = (multi(3), multi(3));
@@ -127,7 +127,7 @@ fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
     let has_engine = |id: Id| engines::engines().iter().any(|((_, of), _)| *of == id);
     let ended = ends.handle().id();
     drop(ends);
-    // Its workers are on threads for which a drop does not wait.
+    // Its workers are on threads for which dropping the runtime does not wait.
     while has_engine(ended) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -147,8 +147,8 @@ fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
     }
 }
 
-/// Calls `start_timers` on a thread inside a runtime with many shards, once it has `prepared`. It must not
-/// take the lock of all engines.
+/// Calls `start_timers` on a thread inside a runtime with many shards, after `prepare`. `start_timers` must
+/// not take the lock of all engines.
 fn assert_starts_without_a_lock<T>(
     prepare: impl FnOnce() -> T + Send,
     start_timers: impl FnOnce(T) -> Vec<Timer> + Send,
@@ -200,14 +200,14 @@ fn a_thread_keeps_its_shard_as_timers_of_other_threads_end_on_it() {
     assert_starts_without_a_lock(
         || {
             drop(started(new_timer(None)));
-            // Its number is the next one, and chooses another shard.
+            // The other thread has the next number, which selects another shard.
             drop(of_another_thread());
         },
         |()| vec![started(new_timer(None))],
     );
 }
 
-/// As by `select!`, which polls in any order.
+/// `select!` polls in any order, for example.
 #[test]
 fn timers_of_one_thread_are_started_in_any_order() {
     assert_starts_without_a_lock(
@@ -229,7 +229,7 @@ fn the_long_timers_of_a_task_reuse_one_entry_once_it_has_cancelled_one() {
             deadline
                 .is_some_and(|deadline| deadline < Moment::now().after(Nanos::of(Duration::from_secs(60))))
         };
-        // With the first timer of a process begins what tells the wakers of tasks from others.
+        // Only after the first timer of a process can the wakers of tasks be told from others.
         tokio::spawn(use_timer()).await.unwrap();
         tokio::spawn(async move {
             let mut kept = Vec::new();
@@ -276,7 +276,7 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
             let mut timer = Timer::from_first_poll(None, Duration::from_secs(3600));
             let first = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
             let is_left = with(|thread| thread.spare_deadline()).unwrap().is_some();
-            // As when the driver comes in a minute.
+            // As if the driver were due only in a minute.
             let here = Handle::current().id();
             let engines = engines::of_wheel(Shared::global());
             let shards = engines.iter().flat_map(|engine| existing(&engine.shards));
@@ -301,7 +301,7 @@ fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
     );
 }
 
-/// Each would otherwise be moved, only to be removed when the next one takes its place.
+/// Each entry would otherwise be moved, only to be removed when the next one takes its place.
 #[test]
 fn a_task_that_gives_up_many_long_timers_keeps_one_of_their_entries() {
     let task = multi(1).block_on(async {
@@ -330,7 +330,7 @@ fn a_task_that_gives_up_many_long_timers_keeps_one_of_their_entries() {
     assert_eq!(kept[1..], [kept[1]; 3]);
 }
 
-/// To put it off would leave the spare a void key, if the bucket had expired meanwhile as a whole.
+/// Putting the entry off would leave the spare a void key if the bucket had meanwhile expired as a whole.
 #[test]
 fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled() {
     let task = multi(1).block_on(async {
@@ -355,8 +355,8 @@ fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled(
     );
 }
 
-/// Otherwise every wait of a connection that is idle for most of its timeout would have its entry expire in
-/// between.
+/// Otherwise the entry would expire in between during every wait of a connection that is idle for most of its
+/// timeout.
 #[test]
 fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
     let runtime = multi(1);
@@ -370,7 +370,7 @@ fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
     };
     let kept = runtime.block_on(async {
         tokio::spawn(use_timer()).await.unwrap();
-        // From a task of the only worker, so that both are there before one of them runs.
+        // Spawned by a task of the only worker, so that both exist before one of them runs.
         let both = tokio::spawn(async move {
             let [one, other] = [tokio::spawn(waits()), tokio::spawn(waits())];
             one.await.unwrap() || other.await.unwrap()
@@ -380,13 +380,13 @@ fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
     assert!(!kept);
 }
 
-/// To look one up takes the lock of all engines.
+/// Looking up a shard takes the lock of all engines.
 #[test]
 fn a_thread_remembers_its_shards_of_sixteen_wheels() {
     let place = |wheel| place(Kind::both_of(wheel)[0]);
     let mut wheels: Vec<Arc<Shared>> = Vec::new();
     while wheels.len() < 16 {
-        // Other tests make wheels meanwhile, and two in one place are not both remembered.
+        // Other tests create wheels meanwhile, and of two wheels in one place only one is remembered.
         let wheel = WheelId::next();
         if wheels.iter().all(|other| place(other.wheel) != place(wheel)) {
             wheels.push(Arc::new(Shared::new(wheel, Settings::default(), None)));

@@ -1,31 +1,33 @@
-//! What a thread keeps: the spare, its shards, and the runtime whose worker it is.
+//! `Thread`: the state that a thread keeps, which is the spare, its shards, and the runtime whose worker it
+//! is.
 //!
 //! **The spare** is the entry of the timer that the thread cancelled last. The next timer of the same task
-//! takes it over, without a lock and without a clone of the waker, which is what most timeouts of a busy task
-//! do. What a spare must not do:
+//! takes it over without taking a lock or cloning the waker. Most timeouts of a busy task start this way. A
+//! spare must not:
 //!
-//! - *Own anything but a task's memory.* So it is kept only if the timer was bound to its engine by one of
-//!   Tokio's tasks, if no other task has polled it since, and if the entry was due in about a minute at most.
-//!   Other executors' wakers may own their futures, and a task of another runtime keeps that runtime's
-//!   descriptors open, which is why a wheel that was given a runtime has no spares. One case cannot be told
-//!   apart: a task that starts timers within the `enter` of another runtime.
-//! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own
-//!   spare for ever. Once a spare has expired unclaimed, the next [`WARY`] timers of its task are not kept,
-//!   nor are any until the driver has visited its shard again, because the task may drop more of them in the
-//!   poll for which the spare has woken it.
+//! - *Own anything but a task's memory.* An entry is therefore kept only if one of Tokio's tasks bound its
+//!   timer to the engine, no other task has polled the timer since, and the entry was due within about a
+//!   minute. Other executors' wakers may own their futures, and a task of another runtime keeps that
+//!   runtime's descriptors open, which is why a wheel that was given a runtime has no spares. One case goes
+//!   undetected: a task that starts timers within the `enter` of another runtime.
+//! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
+//!   spare forever. Once a spare has expired unclaimed, the entries of the task's next [`WARY`] timers
+//!   are not kept. Nor is any entry kept until the driver has visited the shard again, because the task may
+//!   drop more timers in the poll for which the spare woke it.
 //!
-//! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is
-//! no identity: a current-thread runtime has worker 0 wherever it is nested, `enter` and a nested `block_on`
-//! do not change the index, and threads change their roles after `block_in_place`. But the threads of a
-//! multi-thread runtime hardly ever work for another. So once a task of our own, which nothing else polls,
-//! has run on a thread as worker n > 0 of a runtime, the thread is taken to be in this runtime whenever it
-//! polls one of Tokio's tasks as worker n. In all other cases it asks Tokio. Three kinds of tasks are in
-//! another runtime and are mistaken for the worker's: one that has entered it, one of a `LocalSet` in a
-//! `block_on` of another multi-thread runtime that is nested there, and one on a thread that another runtime
-//! has lent: a task that calls `block_in_place` within the `enter` of a second runtime moves its worker to a
-//! thread of that one's pool, which later may be worker n of the second runtime. Their timers wait on the
-//! runtime that the thread knows, until that ends. Its clock is the same, because a thread asks where a test
-//! may have paused the clock.
+//! **Which runtime.** Asking Tokio for the current runtime changes a reference count that all workers share,
+//! and the index of a worker does not identify its runtime: a current-thread runtime has worker 0 wherever it
+//! is nested, `enter` and a nested `block_on` do not change the index, and threads change roles after
+//! `block_in_place`. But a thread of a multi-thread runtime hardly ever works for another one. So once a task
+//! of our own, which nothing else polls, has run on a thread as worker n > 0 of a runtime, the thread is
+//! assumed to be in this runtime whenever it polls one of Tokio's tasks as worker n. In all other cases it
+//! asks Tokio. Three kinds of tasks are in another runtime and are mistaken for the worker's own: a task that
+//! has entered another runtime, a task of a `LocalSet` in a nested `block_on` of another multi-thread
+//! runtime, and a task on a thread that another runtime has lent. Such a loan begins when a task calls
+//! `block_in_place` within the `enter` of a second runtime: its worker moves to a thread of the second
+//! runtime's pool, which may later be worker n of the second runtime. The timers of these tasks wait on the
+//! runtime that the thread knows, until that runtime ends. Both runtimes have the same clock, because a
+//! thread asks Tokio wherever a test may have paused the clock.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -47,24 +49,24 @@ use super::{
     waker_id::WakerId,
 };
 
-/// Once a spare has expired unclaimed, so many of the next timers of its task leave no spare. The number is
-/// greater than that of the timers which a task starts in one poll, but not by much, so that a task which has
-/// been idle once is soon fast again.
+/// The number of a task's timers that leave no spare after one of its spares has expired unclaimed. It is
+/// greater than the number of timers that a task starts in one poll, but not by much, so that a task which
+/// was idle once is soon fast again.
 const WARY: u32 = 64;
 
-/// The number of kinds of which a thread remembers shards: two for each of sixteen wheels. A further wheel
-/// takes the places of one of these, and timers of two that share places take the lock of all engines in
-/// turn.
+/// The number of kinds whose shards a thread remembers: two for each of sixteen wheels. A further wheel
+/// shares the places of one of these, and timers that alternate between two such wheels take the lock of all
+/// engines.
 const KINDS: usize = 32;
 
 /// A task whose spare expired unclaimed, so that its timers leave none for a while.
 #[derive(Clone, Copy)]
 struct Wary {
     task: WakerId,
-    /// How many more timers leave none.
+    /// How many more of its timers leave no spare.
     left: u32,
-    /// The horizon at which the spare was found. Until it has moved, no timer leaves one, because the task
-    /// may be in the poll for which the spare woke it.
+    /// The horizon when the expired spare was found. Until the horizon has moved, no timer leaves a spare,
+    /// because the task may be in the poll for which the expired one woke it.
     horizon: Moment,
 }
 
@@ -84,30 +86,31 @@ impl Spare {
 }
 
 pub(crate) struct Thread {
-    /// The runtime of this thread and its index as a worker there, which is not 0. It holds only while Tokio
-    /// reports the same index.
+    /// The runtime whose worker this thread is, and its index there, which is not 0. This is valid only while
+    /// Tokio reports the same index.
     worker: Cell<Option<(Id, usize)>>,
-    /// Held by the task from which this thread is to learn that it is a worker.
+    /// Alive until the task from which this thread learns that it is a worker has run.
     learning: Cell<Weak<()>>,
-    /// How many timers that could use the answer have been bound without it.
+    /// How many timers have been bound while the worker was unknown, although they could have used it.
     unlearnt: Cell<u32>,
-    /// The shards of the timers that ended here last. They are handed from one timer to the next, because to
-    /// clone and drop an `Arc` would be most of the cost of a timeout around a ready future.
+    /// The shards of the timers that ended here last. They are handed from one timer to the next, because
+    /// cloning and dropping an `Arc` would be most of the cost of a timeout around a ready future.
     last_shards: [Cell<Option<Arc<Shard>>>; KINDS],
-    /// The shards that this thread looked up last, because to look one up takes the lock of all engines. They
-    /// stand in for `last_shards`: a timer that is not polled yet may have taken a shard from there, and one
-    /// that has come from another thread may have left its own there. They are weak, so that they keep no
+    /// The shards that this thread looked up last, because a lookup takes the lock of all engines. They are
+    /// used when `last_shards` cannot help, because a timer that has not been polled yet took the shard from
+    /// there, or a timer from another thread left its own shard there. They are weak so that they keep no
     /// runtime's descriptors open.
     own_shards: [Cell<Weak<Shard>>; KINDS],
     spare: RefCell<Option<Spare>>,
-    /// The task that cancelled a long timer here last. Those of tasks that take turns leave no spares,
-    /// because most of these tasks wait.
+    /// The task that last cancelled a long timer here, one of `LONGEST_SPARE` or more. Long timers of tasks
+    /// that take turns leave no spares, because most of these tasks wait beyond the deadline that a spare
+    /// would have.
     last_long: Cell<WakerId>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
     counted_shard: Cell<*const Shard>,
-    /// The task whose spare expired unclaimed, and which of its timers are therefore not kept.
+    /// The task whose spare last expired unclaimed, and which of its timers leave none because of that.
     wary: Cell<Wary>,
 }
 
@@ -128,14 +131,14 @@ thread_local! {
     };
 }
 
-/// Calls `act` with what this thread keeps, or returns `None` if the thread's locals have been destroyed.
+/// Calls `act` with the state of this thread, or returns `None` if the thread's locals have been destroyed.
 #[inline]
 pub(crate) fn with<R>(act: impl FnOnce(&Thread) -> R) -> Option<R> {
     THREAD.try_with(act).ok()
 }
 
-/// Returns the index of this thread as a worker, if it is one. Tokio has a function for that from 1.54 on,
-/// which the glob import finds if it is there. Otherwise this returns `None`.
+/// Returns the index of this thread if it is a worker. Tokio has a function for this from 1.54 on, which the
+/// glob import finds if it exists. With an older Tokio, this returns `None`.
 #[allow(dead_code, unused_imports, reason = "for Tokio before 1.54")]
 pub(super) fn worker_index() -> Option<usize> {
     mod otherwise {
@@ -150,7 +153,7 @@ pub(super) fn worker_index() -> Option<usize> {
     }
 }
 
-/// Binds a timer whose thread's locals have been destroyed, as in the destructor of another one.
+/// Binds a timer whose thread's locals have been destroyed, as in the destructor of another thread-local.
 ///
 /// # Panics
 ///
@@ -162,7 +165,7 @@ pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> 
     None
 }
 
-/// Returns the place of a kind in what a thread remembers. It may hold something of another wheel.
+/// Returns the index of a kind in `last_shards` and `own_shards`. The shard there may be another wheel's.
 pub(super) fn place(kind: Kind) -> usize {
     kind.0 as usize % KINDS
 }
@@ -177,7 +180,7 @@ impl Drop for Thread {
 }
 
 impl Thread {
-    /// Returns the worker as which this thread knows itself.
+    /// Returns the runtime and the worker index that this thread has learnt.
     #[cfg(all(test, not(loom)))]
     pub(super) fn known_worker(&self) -> Option<(Id, usize)> {
         self.worker.get()
@@ -189,12 +192,12 @@ impl Thread {
         self.spare.borrow().as_ref().map(|spare| spare.entry.deadline)
     }
 
-    /// Returns the runtime that the caller is in, if any. `index` returns the index of the worker if this
-    /// thread is one, and `task` is being polled.
+    /// Returns the runtime that the caller is in, if any. `index` returns the worker index of this thread if
+    /// it is a worker, and `task` is the task being polled.
     #[inline]
     fn find_runtime(&self, index: impl Fn() -> Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
-            // A task that has entered another runtime is mistaken here, as said above.
+            // A task that has entered another runtime is mistaken for the worker's own, as described above.
             Some((runtime, known)) if index() == Some(known) && task.is_task() && !may_be_paused() => {
                 Some(runtime)
             }
@@ -202,8 +205,8 @@ impl Thread {
         }
     }
 
-    /// Spawns a task from which a worker of the runtime, preferably this thread, learns that it is one. A
-    /// thread has one such task at a time.
+    /// Spawns a task from which the worker that runs it, preferably this thread, learns its runtime and
+    /// index. A thread has one such task at a time.
     #[cold]
     fn learn_worker(&self) {
         let Ok(handle) = Handle::try_current() else { return };
@@ -230,30 +233,31 @@ impl Thread {
         });
     }
 
-    /// Learns that this thread is worker `index` of the runtime `here`, unless it knows. That serves only
-    /// Tokio's tasks, and nothing can be learnt of worker 0.
+    /// Learns that this thread is worker `index` of the runtime `here`, unless it knows already. Only Tokio's
+    /// tasks make use of this, and worker 0 cannot be learnt.
     #[inline]
     fn learn_if_unknown(&self, here: Option<Id>, index: Option<usize>, task: WakerId) {
         let may_learn = index.is_some_and(|index| index > 0) && task.is_task();
         if may_learn && self.worker.get() != here.zip(index) {
             let unlearnt = self.unlearnt.get().wrapping_add(1);
             self.unlearnt.set(unlearnt);
-            // Less and less often while it fails: a task that polls all of its timers within another runtime
-            // would keep that one busy, and teach this thread nothing.
+            // Tried less and less often while it fails, because a task that polls all of its timers within
+            // another runtime would keep that runtime busy and teach this thread nothing.
             if unlearnt.is_power_of_two() {
                 self.learn_worker();
             }
         }
     }
 
-    /// Binds a timer to this thread's shard in the runtime that was given to the builder or, without one,
-    /// that the caller is in. `shard` stands for the timer's kind, and is that shard afterwards. Returns the
-    /// thread's spare if that is there too, so that one lock ends it and starts the timer.
+    /// Binds a timer to this thread's shard in the runtime given to the builder or, if none was given, in the
+    /// caller's. Before the call, `shard` only tells the timer's kind; afterwards it is the thread's shard.
+    /// Returns the thread's spare if it is in the same shard, so that the spare can be ended and the timer
+    /// started under one lock.
     ///
     /// # Panics
     ///
-    /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then
-    /// as it was.
+    /// Panics with Tokio's message outside a runtime, and in one whose timers have ended. `shard` is then
+    /// unchanged.
     #[inline]
     #[track_caller]
     pub(crate) fn bind(&self, shard: &mut TimerShard, task: WakerId) -> Option<SpareEntry> {
@@ -272,13 +276,13 @@ impl Thread {
             self.set_spare_deadline(Moment::ZERO);
             if serves(&spare.shard) {
                 if let Some(former) = shard.replace(spare.shard) {
-                    // It stood for the kind, and can be kept here.
+                    // It only told the kind, and the thread's next timer can use it for that.
                     last.set(last.take().or(Some(former)));
                 }
                 return Some(spare.entry);
             }
-            // It was started on another thread. Its entry could hold up the memory of a burst there, which a
-            // shard frees when its last entry goes.
+            // The spare's timer was started on another thread. Its entry could keep that thread's shard from
+            // freeing the memory of a burst, which happens when the last entry leaves.
             drop(spare.cancel());
         }
         if !shard.as_ref().is_some_and(serves) {
@@ -299,29 +303,30 @@ impl Thread {
         None
     }
 
-    /// Takes out the spare, if there is one that `fits`.
+    /// Takes out the spare if there is one and it `fits`.
     #[inline]
     pub(crate) fn take_spare_if(&self, fits: impl FnOnce(&Spare) -> bool) -> Option<Spare> {
         self.spare.borrow_mut().take_if(|spare| fits(spare))
     }
 
-    /// Returns whether a spare's shard serves a timer that is polled here and for whose kind `shard` stands:
-    /// it is of that kind and of the caller's runtime. A wheel whose builder was given a runtime has no
-    /// spares.
+    /// Returns whether a spare's shard can serve a timer that is polled here and of the same kind as `shard`:
+    /// the spare must be of that kind and of the caller's runtime. A wheel whose builder was given a runtime
+    /// has no spares.
     #[inline]
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &TimerShard) -> bool {
         spare.shard.kind == kind_of(shard)
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
-    /// Returns whether a task that cancels a long timer here has use for the entry: if it cancelled the last
-    /// long timer too, and has no spare. One that cancels many timers at once has a spare from the second on.
+    /// Returns whether a task that cancels a long timer here has use for the entry: it also cancelled the
+    /// previous long timer here, and has no spare. A task that cancels many timers at once has a spare from
+    /// the second one on.
     pub(crate) fn has_use_for_long(&self, task: WakerId) -> bool {
         let has_spare = |spare: &Spare| spare.task == task;
         self.last_long.get() == task && !self.spare.borrow().as_ref().is_some_and(has_spare)
     }
 
-    /// Notes that a task cancels a long timer here.
+    /// Records that a task cancels a long timer here.
     pub(crate) fn note_long(&self, task: WakerId) {
         self.last_long.set(task);
     }
@@ -333,14 +338,14 @@ impl Thread {
         }
     }
 
-    /// Takes out the shard of the timer that ended here last, of those of a kind.
+    /// Takes out the shard of the last timer of a kind that ended here.
     #[inline]
     pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
         let last = self.last_shards[place(kind)].take();
         last.filter(|shard| shard.kind == kind)
     }
 
-    /// Returns the shard that this thread looked up last for timers of a kind, if it is still there.
+    /// Returns the shard that this thread looked up last for timers of a kind, if it still exists.
     #[inline]
     pub(crate) fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
         let own = &self.own_shards[place(kind)];
@@ -358,7 +363,7 @@ impl Thread {
         }
     }
 
-    /// Keeps the entry of a timer that is cancelled, in place of another one.
+    /// Keeps the entry of a cancelled timer as the spare, in place of the former one.
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
         let wary = self.wary.get();
@@ -368,7 +373,7 @@ impl Thread {
             return self.return_shard(spare.cancel());
         }
         if spare.shard.shared.has_no_handle() {
-            // It may be the last timer for which the engine is there.
+            // This may be the last timer that keeps the engine alive.
             return self.return_shard(spare.cancel());
         }
         if self.counted_shard.get() != Arc::as_ptr(&spare.shard) {
@@ -377,7 +382,7 @@ impl Thread {
         self.set_spare_deadline(spare.entry.deadline);
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.note_if_unclaimed(&former);
-            // The next timer has the shard of the new spare.
+            // Its shard is not needed, because the next timer gets the new spare's.
             drop(former.cancel());
         }
     }
@@ -396,7 +401,7 @@ impl Thread {
         }
     }
 
-    /// Keeps no spares of a task for a while, if this one has expired unclaimed.
+    /// Stops keeping a task's spares for a while if this one has expired unclaimed.
     fn note_if_unclaimed(&self, spare: &Spare) {
         let horizon = spare.shard.horizon();
         if spare.entry.deadline <= horizon && horizon != Moment::NEVER {

@@ -1,5 +1,5 @@
-//! `Timer`: the part of a timer that its future owns. It is started by its first pending poll, polled again,
-//! moved and cancelled.
+//! `Timer`: the part of a timer that its future owns, and how it is started by its first pending poll, polled
+//! again, moved and cancelled.
 
 use std::{
     mem,
@@ -10,7 +10,7 @@ use std::{
 use super::{
     clock::{self, Clock, Moment, Nanos},
     driver::tokio_timer,
-    shard::{Shard, SpareEntry, Started, TimerShard, kind_of, shared_of},
+    shard::{Shard, SpareEntry, StartOutcome, TimerShard, kind_of, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Spare, Thread},
@@ -18,24 +18,25 @@ use super::{
     waker_id::WakerId,
 };
 
-/// A spare is due less than this, which is 69 s, after its timer was started or cancelled. So it is gone
-/// after a minute or so.
+/// A spare is due less than this, which is 69 s, after its timer was started or cancelled, so it leaves the
+/// wheel after about a minute.
 const LONGEST_SPARE: Nanos = Nanos(1 << 36);
 
-/// A spare is taken over only if it is due after at least the timer's duration, or [`LONGEST_SPARE`] if that
-/// is less, divided by this. Otherwise the timer would soon have to be started again.
+/// A timer takes over a spare only if the spare's remaining time is at least the timer's duration, or
+/// [`LONGEST_SPARE`] if that is less, divided by this. Otherwise the timer would soon have to be started
+/// again.
 const TAKE_OVER_DIVISOR: u64 = 8;
 
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
     shard: TimerShard,
-    /// The deadline. While the timer is [`State::FromFirstPoll`], its first poll counts as [`Moment::ZERO`].
+    /// The deadline or, while the timer is [`State::FromFirstPoll`], [`Moment::ZERO`] plus the delay.
     deadline: Moment,
-    /// The deadline of the entry: that of the timer, rounded up, or an earlier one. The timer has an entry
-    /// while it is [`State::Waiting`] and this is after the horizon of its shard.
+    /// The deadline of the entry, which is the timer's deadline rounded up, or earlier. The timer has an
+    /// entry while it is [`State::Waiting`] and this is after the horizon of its shard.
     entry_deadline: Moment,
-    /// The task that the waker in the entry wakes. Unknown where each poll has to take the lock.
+    /// The task that the waker in the entry wakes. Unknown if each poll has to take the lock.
     task: WakerId,
     key: Option<Key>,
     state: State,
@@ -43,9 +44,9 @@ pub(crate) struct Timer {
     admission: Admission,
 }
 
-// A sleep in a box then fits into a chunk of 48 bytes of an allocator. There is no padding at the end either,
-// because the compiler would copy it together with a future that stands behind, and so move that future once
-// more.
+// At this size, a boxed sleep fits into an allocator's chunk of 48 bytes. There is no padding at the end
+// either, because the compiler would copy the padding together with a future that follows, and so move that
+// future once more.
 const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_width = "64")));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,27 +60,27 @@ enum State {
     Ahead,
     /// Not started. The deadline may have passed.
     NotStarted,
-    /// As [`State::NotStarted`], after a reset. The timer elapses once the deadline has passed, even without
-    /// a poll, as Tokio's does.
+    /// Like [`State::NotStarted`], after a reset. The timer elapses once the deadline has passed, even
+    /// without a poll, as Tokio's does.
     Reset,
     /// Started. The entry may have expired since.
     Waiting,
     Elapsed,
 }
 
-/// What becomes of the entry if the timer is cancelled.
+/// What happens to the entry if the timer is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnCancel {
     Remove,
     /// It becomes a spare.
     Keep,
-    /// The timer is longer than [`LONGEST_SPARE`]. If its task cancels one after the other, the entry is
-    /// brought forward and becomes a spare. A timer that takes it over is started again for the rest if it
-    /// waits until that is due.
+    /// The timer is longer than [`LONGEST_SPARE`]. If its task cancels such timers one after the other, the
+    /// entry is brought forward and becomes a spare. A timer that takes the spare over and still waits when
+    /// it is due is started again for the rest.
     BringForward,
 }
 
-/// What came of a poll. Only a timer that may be refused fails.
+/// The outcome of a poll. Only a timer that may be refused fails.
 pub(crate) type Polled = Poll<Result<(), Refusal>>;
 
 impl Timer {
@@ -105,7 +106,7 @@ impl Timer {
         Timer::new(shard, deadline, State::NotStarted)
     }
 
-    /// Creates a timer that is due `duration` after `now`. If that is zero, it is due at the first poll.
+    /// Creates a timer that is due `duration` after `now`. With a zero duration, it is due at the first poll.
     pub(crate) fn after(shard: TimerShard, now: Moment, duration: Duration) -> Timer {
         let state = if duration.is_zero() {
             State::Immediate
@@ -115,12 +116,13 @@ impl Timer {
         Timer::new(shard, now.after(Nanos::of(duration)), state)
     }
 
-    /// Returns what the engines of this timer's wheel share.
+    /// Returns the state that the engines of this timer's wheel share.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         shared_of(&self.shard)
     }
 
-    /// Reads the clock by which the timer waits or, before its first poll, from which it would count here.
+    /// Reads the clock by which the timer waits or, before its first poll, the clock from which it would
+    /// count here.
     pub(crate) fn now(&self) -> Moment {
         match &self.shard {
             Some(shard) if self.state == State::Waiting && !shard.has_ended() => shard.alarm.now(),
@@ -142,7 +144,7 @@ impl Timer {
         }
     }
 
-    /// Returns the deadline of a timer that is [`State::FromFirstPoll`] and whose first poll is `now`.
+    /// Returns the deadline of a timer that is [`State::FromFirstPoll`] and whose first poll is at `now`.
     fn counted_from(&self, now: Moment) -> Moment {
         now.after(self.deadline.since(Moment::ZERO))
     }
@@ -160,9 +162,9 @@ impl Timer {
         }
     }
 
-    /// Returns whether the entry of a timer that is [`State::Waiting`] has expired, and the deadline that it
-    /// has now has passed with it. A timer whose engine has ended goes by another clock, unless a shutdown
-    /// has ended it here.
+    /// Returns whether the entry of a timer that is [`State::Waiting`] has expired, and its current deadline
+    /// has passed as well. A timer whose engine has ended has another clock, unless it was a shutdown that
+    /// ended its shard.
     fn has_expired(&self) -> bool {
         let (last, horizon) = (self.entry_deadline.max(self.deadline), self.horizon());
         if horizon == Moment::NEVER {
@@ -174,7 +176,7 @@ impl Timer {
     }
 
     /// Returns whether the deadline has passed on the clock that [`Timer::now`] reads. If a test may pause
-    /// that, Tokio's timer decides.
+    /// that clock, Tokio's timer decides.
     fn has_passed(&self) -> bool {
         match &self.shard {
             Some(shard) if self.state == State::Waiting && !shard.has_ended() => {
@@ -201,7 +203,7 @@ impl Timer {
         self.shard.as_ref().map_or(Moment::ZERO, |shard| shard.horizon())
     }
 
-    /// Polls the timer. Returns as soon as it is known to wait, and to wake this task.
+    /// Polls the timer. Returns early if the timer is known to be waiting and to wake this task.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Polled {
         if self.waits(waker) {
@@ -211,14 +213,14 @@ impl Timer {
         }
     }
 
-    /// Returns whether the timer waits, and wakes this task.
+    /// Returns whether the timer is waiting and wakes this task.
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
         let shard = self.shard.as_ref();
         shard.is_some_and(|shard| self.entry_deadline > shard.horizon()) && self.task.is(waker)
     }
 
-    /// Polls a timer that does not wait, or wakes another task.
+    /// Polls a timer that is not waiting or wakes another task.
     pub(crate) fn poll_further(&mut self, waker: &Waker) -> Polled {
         match self.state {
             State::Elapsed => Poll::Ready(Ok(())),
@@ -246,8 +248,8 @@ impl Timer {
             return Poll::Ready(Err(Refusal::Shutdown));
         }
         if self.entry_deadline > self.horizon() {
-            // The task that calls Tokio's `advance` is polled before the engine's, and its timers should not
-            // need a second poll for that.
+            // The task that calls Tokio's `advance` is polled before the engine's task, and its timers should
+            // not need a second poll to elapse.
             if self.may_be_paused() && self.has_passed() {
                 drop(self.end_entry(Shard::expire));
                 return self.elapse();
@@ -266,7 +268,7 @@ impl Timer {
             .is_some_and(|shard| shard.clock.may_be_paused())
     }
 
-    /// Has the entry wake the task of `waker`. Returns `false` if it is not there any more.
+    /// Makes the entry wake the task of `waker`. Returns `false` if the entry is gone.
     fn direct_entry_to(&mut self, waker: &Waker) -> bool {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return false;
@@ -277,8 +279,7 @@ impl Timer {
             if !shard.replace(key, self.entry_deadline, waker) {
                 return false;
             }
-            // It may be a task of another runtime, of which a spare would keep the memory and the
-            // descriptors.
+            // This may be a task of another runtime, whose memory and descriptors a spare would keep.
             self.on_cancel = OnCancel::Remove;
             task = other;
         }
@@ -300,14 +301,14 @@ impl Timer {
         if thread::with(|thread| self.take_over(thread, waker, deadline, now)) == Some(true) {
             return Poll::Pending;
         }
-        // Not asked before, because a timer that may be refused takes over no spare.
+        // Checked only now, because a timer that may be refused takes over no spare.
         if self.is_refused() {
             return Poll::Ready(Err(Refusal::Shutdown));
         }
         self.start(waker, deadline, now)
     }
 
-    /// Returns whether the first poll, or the first one after a reset, finds that the timer is due.
+    /// Returns whether the first poll, or the first one after a reset, finds the timer due.
     #[inline]
     fn elapses_at_once(&self) -> bool {
         match self.state {
@@ -318,8 +319,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether a zero duration has passed at the first poll. On a test's clock it waits for the end
-    /// of the millisecond, because Tokio's does, but not for the end of a longer tick.
+    /// Returns whether a zero duration elapses at the first poll. On a test's clock it waits until the end of
+    /// the millisecond, as Tokio's does, but not until the end of a longer tick.
     fn zero_is_at_once(&self) -> bool {
         !clock::may_be_paused() || self.shared().settings.tick_duration > Nanos::MILLISECOND.to_duration()
     }
@@ -330,16 +331,15 @@ impl Timer {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in
-    /// time. Returns whether it did.
+    /// Takes over the thread's spare if it is of this task and due in time. Returns whether it did.
     #[inline]
     fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Option<Moment>) -> bool {
         let fits = |spare: &Spare| {
             let (entry_deadline, horizon) = (spare.entry.deadline, spare.shard.horizon());
-            // The horizon is when the last turn came, and stands in for a clock reading.
+            // The horizon, the moment of the last turn, stands in for a clock reading.
             let now = now.unwrap_or(horizon);
-            // These may wrap, for an overdue entry or a deadline that has passed. The timer is not late in
-            // either case, because `is_due_by` holds.
+            // These wrap for an overdue entry or a deadline that has passed. The timer is late in neither
+            // case, because `is_due_by` holds.
             let left = entry_deadline.0.wrapping_sub(now.0);
             let wait = deadline.0.wrapping_sub(now.0);
             spare.task.is(waker)
@@ -369,18 +369,18 @@ impl Timer {
         }
     }
 
-    /// Starts the timer: again in its own shard if it waits in an engine that has not ended, and otherwise in
+    /// Starts the timer: in its own shard if it is waiting in an engine that has not ended, and otherwise in
     /// the shard of this thread.
     ///
     /// # Panics
     ///
-    /// Panics where there is no runtime with timers. The timer is then as it was.
+    /// Panics if there is no runtime with timers. The timer is then unchanged.
     fn start(&mut self, waker: &Waker, deadline: Moment, now: Option<Moment>) -> Polled {
         self.start_with_slack(waker, deadline, now, None)
     }
 
     /// Starts the timer as [`Timer::start`] does, with the slack of a timer whose duration is `wait`. `None`
-    /// stands for the time that is left.
+    /// means the time that is left.
     fn start_with_slack(
         &mut self,
         waker: &Waker,
@@ -400,26 +400,26 @@ impl Timer {
         };
         let clock = &shard.clock;
         let task = remembered(task, clock);
-        // The deadline of a timer that is `Ahead` had not passed when it was set, and that of one that is
-        // `Waiting` is after the horizon.
+        // Other timers need no clock reading: the deadline of an `Ahead` timer had not passed when it was
+        // set, and that of a `Waiting` timer is after the horizon.
         if self.state == State::NotStarted && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
         let (left, now) = time_left(shard, deadline, now);
         let due = clock.due(deadline, clock.resolution(wait.unwrap_or(left)));
         let entry_deadline = clock.start_of(due);
-        // Asked where it takes no clock reading, and where the entry moves Tokio's timer, because that cannot
-        // be set to a moment that has passed.
+        // Checked if it takes no clock reading, or if the entry would move Tokio's timer, which cannot be set
+        // to a moment that has passed.
         let may_have_passed = clock.may_be_paused() || now.is_some() || entry_deadline < shard.next_visit();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
             if let Some(spare) = spare {
                 shard.cancel_spare(spare);
             }
-            shard.alarm.notice_unused(&shard.shared);
+            shard.alarm.notify_if_no_handle(&shard.shared);
             return self.elapse();
         }
         match shard.start(clone, (due, entry_deadline), spare, self.admission) {
-            Started::Waits(key) => {
+            StartOutcome::Waits(key) => {
                 (self.key, self.entry_deadline) = (Some(key), entry_deadline);
                 (self.task, self.state) = (task, State::Waiting);
                 self.on_cancel = if is_restart || !task.is_task() || !shard.may_have_spares() {
@@ -432,12 +432,12 @@ impl Timer {
                 self.admission = Admission::Again;
                 Poll::Pending
             }
-            Started::HasPassed => self.elapse(),
-            Started::Refused(refusal) => {
+            StartOutcome::HasPassed => self.elapse(),
+            StartOutcome::Refused(refusal) => {
                 self.state = State::NotStarted;
                 Poll::Ready(Err(refusal))
             }
-            Started::Ended(waker) => self.start_with_slack(&waker, deadline, now, wait),
+            StartOutcome::Ended(waker) => self.start_with_slack(&waker, deadline, now, wait),
         }
     }
 
@@ -447,9 +447,9 @@ impl Timer {
         let spare = thread::with(|thread| thread.bind(&mut self.shard, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard));
         self.deadline = deadline;
-        // What it had was in another shard. Its key is void here, and with an unknown task no poll takes its
-        // deadline for that of one in this shard. The deadline stays, because an interval asks by how much
-        // its last tick was rounded up.
+        // Any former entry was in another shard, so its key is void here. While the task is unknown, no poll
+        // takes the former entry's deadline for that of an entry in this shard. The former deadline stays,
+        // because an interval asks by how much its last tick was rounded up.
         (self.key, self.task) = (None, WakerId::UNKNOWN);
         if self.state != State::Ahead {
             self.state = State::NotStarted;
@@ -457,16 +457,16 @@ impl Timer {
         spare
     }
 
-    /// Moves the timer to another deadline. Returns a waker that the caller wakes with no lock held, such as
-    /// that of the task that waits if the deadline has passed.
+    /// Moves the timer to another deadline. Returns a waker for the caller to wake with no lock held, such as
+    /// the waiting task's if the deadline has passed.
     #[must_use]
     #[inline]
     pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
         self.reset_as(deadline, State::Reset)
     }
 
-    /// Moves the timer to another deadline. If that has passed `now`, the timer elapses at the next poll, as
-    /// a zero duration does.
+    /// Moves the timer to another deadline. If the deadline is not after `now`, the timer elapses at the next
+    /// poll, as a zero duration does.
     #[must_use]
     pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) -> Option<Waker> {
         let state = if deadline <= now {
@@ -483,7 +483,7 @@ impl Timer {
         if self.state != State::Waiting {
             self.state = state;
             if state == State::Reset {
-                // It was rounded up from another deadline.
+                // The former value was rounded up from another deadline.
                 self.entry_deadline = Moment::ZERO;
             }
             return None;
@@ -491,9 +491,9 @@ impl Timer {
         if state == State::Immediate && self.zero_is_at_once() {
             return self.elapse_unpolled();
         }
-        // An entry that is due before the deadline stays, and the timer is started again when it expires. One
-        // that is due after it is brought forward. With the same deadline as before, it is late only by its
-        // slack.
+        // An entry that is due before the new deadline stays, and the timer is started again when the entry
+        // expires. An entry that is due after it is brought forward, unless the deadline is the same as
+        // before, because then only slack makes the entry late.
         if deadline < self.entry_deadline && deadline != former {
             self.bring_forward(deadline)
         } else {
@@ -501,8 +501,8 @@ impl Timer {
         }
     }
 
-    /// Ends the wait, because the deadline has passed. Returns the waker of the task that waits. A timer that
-    /// a shutdown has refused stays so.
+    /// Ends the wait because the deadline has passed, and returns the waker of the waiting task. A timer that
+    /// a shutdown has refused stays refused.
     fn elapse_unpolled(&mut self) -> Option<Waker> {
         let waker = self.end_entry(Shard::expire);
         if !self.is_refused() {
@@ -516,7 +516,7 @@ impl Timer {
         let clock = &shard.clock;
         let now = (!clock.may_be_paused()).then(|| clock.now());
         if shard.has_ended() || self.entry_deadline <= shard.horizon() {
-            // The task is woken in any case. A timer that a shutdown has refused stays so.
+            // The task is woken in any case. A timer that a shutdown has refused stays refused.
             if !self.is_refused() {
                 self.entry_deadline = Moment::ZERO;
             }
@@ -530,8 +530,8 @@ impl Timer {
         self.bring_entry_to(due)
     }
 
-    /// Moves the entry to a tick, unless it is due by then. Returns a waker that the caller wakes with no
-    /// lock held.
+    /// Moves the entry to an earlier tick, unless it is due by then. Returns a waker for the caller to wake
+    /// with no lock held.
     #[must_use]
     fn bring_entry_to(&mut self, due: Tick) -> Option<Waker> {
         let (shard, key) = (self.shard.as_ref()?, self.key.as_ref()?);
@@ -546,9 +546,9 @@ impl Timer {
         ended
     }
 
-    /// Starts a timer anew whose entry has expired, if the deadline is a later one, with the slack of a
-    /// `wait`, where `waker` is called by the driver. Returns `false` if the timer is due or cannot be
-    /// started here, so that its task has to poll.
+    /// Restarts a timer whose entry has expired, if `deadline` has not passed, with the slack of a timer
+    /// whose duration is `wait`. The driver calls this by waking `waker`. Returns `false` if the timer is due
+    /// or cannot be started here, so that its task has to poll.
     pub(crate) fn start_anew(&mut self, deadline: Moment, wait: Nanos, waker: &Waker) -> bool {
         if self.state != State::Waiting || self.has_lost_engine() {
             return false;
@@ -577,8 +577,8 @@ impl Timer {
         waker
     }
 
-    /// Cancels the entry before the timer is dropped, unless the drop makes a spare of it. If the timer is
-    /// polled again all the same, it waits anew.
+    /// Cancels the entry before the timer is dropped, unless the drop makes it a spare. If the timer is
+    /// polled again nevertheless, it starts again.
     #[inline]
     pub(crate) fn cancel_unless_kept(&mut self) {
         if self.on_cancel == OnCancel::Remove && self.state == State::Waiting {
@@ -594,7 +594,8 @@ impl Timer {
         }
     }
 
-    /// Leaves the shard to a thread, and the entry too, if it may become a spare. Otherwise it is cancelled.
+    /// Leaves the shard to the thread, and also the entry if it may become a spare. Otherwise, the entry is
+    /// cancelled.
     #[inline]
     fn leave_to(&mut self, thread: &Thread) {
         if self.on_cancel != OnCancel::Keep && self.entry_deadline > self.horizon() {
@@ -611,8 +612,8 @@ impl Timer {
         }
     }
 
-    /// Brings the entry of a long timer forward, so that it may become a spare, if the task has use for one.
-    /// Otherwise, this cancels it.
+    /// Brings the entry of a long timer forward so that it may become a spare, if the task has use for one.
+    /// Otherwise, this cancels the entry.
     fn cancel_or_bring_forward(&mut self, thread: &Thread) {
         let is_long = self.on_cancel == OnCancel::BringForward;
         let has_use = is_long && thread.has_use_for_long(self.task);
@@ -624,13 +625,13 @@ impl Timer {
         };
         let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
         let due = shard.clock.due(soon, 1);
-        // It may be due sooner already, if most of its time has passed or if it was reset.
+        // The entry may be due sooner already, if most of its time has passed or if the timer was reset.
         self.bring_entry_to(due).into_iter().for_each(Waker::wake);
     }
 }
 
-/// Returns what a timer may remember of its task: nothing on a clock that a test may move, where each poll
-/// has to look whether the deadline has passed.
+/// Returns the task that a timer remembers: an unknown one on a clock that a test may move, where each poll
+/// has to check whether the deadline has passed.
 fn remembered(task: WakerId, clock: &Clock) -> WakerId {
     if clock.may_be_paused() {
         WakerId::UNKNOWN
@@ -639,12 +640,12 @@ fn remembered(task: WakerId, clock: &Clock) -> WakerId {
     }
 }
 
-/// Returns the time that is left until `deadline`, and `now`. If that is not known, this reads the clock,
-/// unless the timer has no slack and its entry may become a spare in any case. The time that is returned then
-/// may be too long.
+/// Returns the time that is left until `deadline`, and `now`. If `now` is not known, this reads the clock,
+/// unless the timer has no slack and is short enough for its entry to become a spare. The time returned may
+/// then be too long.
 #[inline]
 fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
-    // The horizon is not after now, so this is no less than the time that is left.
+    // The horizon is never after now, so this is at least the time that is left.
     let most = deadline.since(now.unwrap_or_else(|| shard.horizon()));
     if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
         return (most, now);
@@ -656,7 +657,7 @@ fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Op
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        // One of the global wheel that has not been polled has nothing to give up.
+        // A timer of the global wheel that has not been polled has nothing to give up.
         if self.shard.is_some() {
             self.leave();
         }

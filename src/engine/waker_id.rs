@@ -11,76 +11,78 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WakerId(u64);
 
-/// The vtables of wakers that this process has seen, which are those of Tokio's tasks, of `block_on`, and
-/// hardly any others. The first element stays null and stands for an unknown waker, the second is that of
-/// Tokio's tasks. A timer with a waker of a further vtable takes the lock at each poll, and so does one whose
-/// waker has no address of a multiple of eight.
-static VTABLES: [AtomicPtr<RawWakerVTable>; KINDS as usize] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; KINDS as usize];
+/// The vtables of the wakers that this process has seen: those of Tokio's tasks, of `block_on`, and hardly
+/// any others. The first element stays null and stands for an unknown waker, and the second is the vtable of
+/// Tokio's tasks. A timer takes the lock at each poll if there is no room for its waker's vtable, or if its
+/// waker's address is not a multiple of eight.
+static VTABLES: [AtomicPtr<RawWakerVTable>; VTABLE_COUNT as usize] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; VTABLE_COUNT as usize];
 
-const KINDS: u64 = 8;
+const VTABLE_COUNT: u64 = 8;
 
-/// The index of the vtable of Tokio's tasks, whenever that is learnt.
+/// The index of the vtable of Tokio's tasks, whose element is null until it has been learnt.
 const TASK: usize = 1;
 
 impl WakerId {
     pub(crate) const UNKNOWN: WakerId = WakerId(0);
 
-    /// Clones a waker, and identifies the clone as the task will poll with it: where the compiler has made
-    /// two copies of one vtable, as for `block_on` in release builds, a clone has the other one.
+    /// Clones a waker, and identifies the clone by the vtable with which the task will poll. Where the
+    /// compiler has made two copies of one vtable, as for `block_on` in release builds, the clone has the
+    /// other copy.
     #[inline]
     pub(crate) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
         cloned(waker, WakerId::of)
     }
 
-    /// Clones a waker as [`WakerId::of_clone`] does, but adds no vtable. Each type of a scheduled future has
-    /// its own.
+    /// Clones a waker as [`WakerId::of_clone`] does, but adds no vtable, because each type of a scheduled
+    /// future has its own.
     pub(crate) fn of_clone_if_known(waker: &Waker) -> (Waker, WakerId) {
         cloned(waker, WakerId::if_known)
     }
 
     pub(crate) fn of(waker: &Waker) -> WakerId {
-        WakerId::of_kind(waker, known_kind(waker).or_else(|| added_kind(waker)))
+        WakerId::at_index(waker, known_vtable(waker).or_else(|| add_vtable(waker)))
     }
 
     pub(crate) fn if_known(waker: &Waker) -> WakerId {
-        WakerId::of_kind(waker, known_kind(waker))
+        WakerId::at_index(waker, known_vtable(waker))
     }
 
     #[inline]
-    fn of_kind(waker: &Waker, kind: Option<usize>) -> WakerId {
+    fn at_index(waker: &Waker, index: Option<usize>) -> WakerId {
         let address = waker.data().addr() as u64;
-        match kind {
-            Some(kind) if address % KINDS == 0 => WakerId(address | kind as u64),
+        match index {
+            Some(index) if address % VTABLE_COUNT == 0 => WakerId(address | index as u64),
             _ => WakerId::UNKNOWN,
         }
     }
 
-    /// Takes a waker for that of one of Tokio's tasks.
+    /// Records the vtable of a waker as that of Tokio's tasks.
     pub(crate) fn learn_task(waker: &Waker) {
         VTABLES[TASK].store(vtable_of(waker), Ordering::Relaxed);
     }
 
     /// Returns whether the waker is that of one of Tokio's tasks, which keeps nothing but memory alive once
-    /// the task is done. Others may own their future.
+    /// the task is done. Other wakers may own their future.
     #[inline]
     pub(crate) fn is_task(self) -> bool {
-        self.0 % KINDS == TASK as u64
+        self.0 % VTABLE_COUNT == TASK as u64
     }
 
     /// Returns the same as [`Waker::will_wake`] for a known waker, and `false` for any other.
     #[inline]
     pub(crate) fn is(self, waker: &Waker) -> bool {
-        let kind = &VTABLES[(self.0 % KINDS) as usize];
-        self.0 - self.0 % KINDS == waker.data().addr() as u64
-            && ptr::eq(kind.load(Ordering::Relaxed), waker.vtable())
+        let vtable = &VTABLES[(self.0 % VTABLE_COUNT) as usize];
+        self.0 - self.0 % VTABLE_COUNT == waker.data().addr() as u64
+            && ptr::eq(vtable.load(Ordering::Relaxed), waker.vtable())
     }
 }
 
 #[inline]
 fn cloned(waker: &Waker, identify: impl FnOnce(&Waker) -> WakerId) -> (Waker, WakerId) {
     let clone = waker.clone();
-    // The clone keeps alive only what its own address points to.
+    // An address identifies a task while the task exists, and the clone keeps alive only the one at its own
+    // address.
     let id = if clone.data() == waker.data() {
         identify(waker)
     } else {
@@ -95,21 +97,21 @@ fn vtable_of(waker: &Waker) -> *mut RawWakerVTable {
 
 /// Returns the index of a waker's vtable, if it has one.
 #[inline]
-fn known_kind(waker: &Waker) -> Option<usize> {
+fn known_vtable(waker: &Waker) -> Option<usize> {
     let vtable = vtable_of(waker);
-    (TASK..VTABLES.len()).find(|&kind| VTABLES[kind].load(Ordering::Relaxed) == vtable)
+    (TASK..VTABLES.len()).find(|&index| VTABLES[index].load(Ordering::Relaxed) == vtable)
 }
 
-/// Adds a waker's vtable, if there is room.
+/// Adds a waker's vtable if there is room. Returns its index.
 #[cold]
-fn added_kind(waker: &Waker) -> Option<usize> {
+fn add_vtable(waker: &Waker) -> Option<usize> {
     let vtable = vtable_of(waker);
-    (TASK + 1..VTABLES.len()).find(|&kind| {
-        // Read first, because all workers share the cache line, and a compare-and-swap that fails takes it
-        // from the others too.
-        let mut met = VTABLES[kind].load(Ordering::Relaxed);
+    (TASK + 1..VTABLES.len()).find(|&index| {
+        // Loaded first, because all workers share the cache line, and even a compare-and-swap that fails
+        // takes it from the others.
+        let mut met = VTABLES[index].load(Ordering::Relaxed);
         if met.is_null() {
-            let added = VTABLES[kind].compare_exchange(met, vtable, Ordering::Relaxed, Ordering::Relaxed);
+            let added = VTABLES[index].compare_exchange(met, vtable, Ordering::Relaxed, Ordering::Relaxed);
             met = added.err().unwrap_or(vtable);
         }
         met == vtable

@@ -87,8 +87,8 @@ mod tracked {
         }
     }
 
-    /// Creates the spans of an operation, the beginning or a restart, and reports how long the timer lasts
-    /// from now.
+    /// Creates the spans of an operation, which is a timer's creation or a restart, and reports how long the
+    /// timer lasts from now.
     fn begin(resource: &Span, source: &'static str, duration: Duration) -> (Span, Span) {
         let duration = duration.as_millis() as u64;
         // The console attributes an operation to the resource whose span is entered, not to the span's
@@ -123,7 +123,7 @@ mod untracked {
 
         pub(crate) fn restart(&mut self, _: &'static str, _: impl FnOnce() -> Duration) {}
 
-        // A call more takes 17 instructions in each timeout with a label, and 19 in each sleep.
+        // One more call takes 17 instructions in each timeout with a label, and 19 in each sleep.
         #[inline(always)]
         pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
             poll()

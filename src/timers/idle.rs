@@ -1,8 +1,8 @@
 //! `IdleTimer`: completes once it has not been touched for a given duration.
 //!
 //! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is
-//! started anew there and then, so on the real clock traffic does not wake the task. The entry owns a
-//! reference to the timer's state until the timer is dropped.
+//! restarted there and then, so on the real clock traffic does not wake the task. The entry owns a reference
+//! to the timer's state until the timer is dropped.
 
 use std::{
     fmt,
@@ -29,8 +29,8 @@ impl Wheel {
     ///
     /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is
     /// never early, and less than one tick late plus its slack and the runtime's own delay. A touch costs a
-    /// clock reading and an atomic maximum: the timer is started anew only when its old deadline comes,
-    /// however many touches there were. Like a [`sleep`](Wheel::sleep), it is never refused.
+    /// clock reading and an atomic maximum: the timer is restarted only when its old deadline comes, however
+    /// many touches there were. Like a [`sleep`](Wheel::sleep), it is never refused.
     ///
     /// # Cancellation
     ///
@@ -189,13 +189,13 @@ impl fmt::Debug for Activity {
     }
 }
 
-/// The state that a timer shares with its entry in the wheel, which has it as its waker.
+/// The state that a timer shares with its entry in the wheel, whose waker it is.
 struct Watch {
     duration: Duration,
     activity: Arc<Activity>,
-    /// Locked while it is polled, where user code may run.
+    /// Locked during a poll, in which user code may run.
     sleep: Mutex<Sleep>,
-    /// The waker of the task that waits. No user code runs under this lock, because it could wake the timer.
+    /// The waker of the waiting task. No user code runs under this lock, because it could wake the timer.
     task: Mutex<Option<Waker>>,
 }
 
@@ -223,13 +223,13 @@ impl Watch {
         self.activity.last_touch().after(Nanos::of(self.duration))
     }
 
-    /// Takes the waker of the task that waits, which the caller wakes or drops with no lock held.
+    /// Takes the waker of the waiting task, for the caller to wake or drop with no lock held.
     fn take_task(&self) -> Option<Waker> {
         lock(&self.task).take()
     }
 }
 
-/// The timer's entry has expired, or its engine has ended.
+/// Called when the timer's entry has expired or its engine has ended.
 impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         // If the timer is being polled, the task has to poll it again.

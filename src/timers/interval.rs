@@ -98,13 +98,13 @@ impl Wheel {
 ///
 /// ```text
 /// Burst    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
-/// (default)  actual  |  0  |            350 350 350 400 500      what was missed comes at once, then the old rate
+/// (default)  actual  |  0  |            350 350 350 400 500      missed ticks come at once, then the old rate
 ///
 /// Delay    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
 ///            actual  |  0  |            350      450      550    one period after the late one, and so on
 ///
 /// Skip     expected  |  0  | 100 | 200 | 300 | 400 | 500 |
-///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
+///            actual  |  0  |            350   400      500       the other missed ticks are dropped
 /// ```
 ///
 /// As a [`Stream`], it yields the instants of its ticks, and never ends.
@@ -201,8 +201,9 @@ impl Interval {
         let (tick, now) = (timer.deadline(), timer.now());
         let late = now.since(tick);
         let wheel_tick = Nanos::of(timer.shared().settings.tick_duration);
-        // By how much it was rounded up to a longer tick or for its slack is not missed. That holds for the
-        // ticks after it, too, until they are on time. Tokio rounds up to a millisecond, and counts that.
+        // The time by which the deadline was rounded up, to a longer tick or for its slack, does not count as
+        // late. Nor does it for the following ticks, until they are on time. Tokio rounds up to a
+        // millisecond, and counts that time.
         let rounding = if wheel_tick > Nanos::MILLISECOND {
             timer.rounding()
         } else {
@@ -313,13 +314,13 @@ impl Interval {
 
     /// Changes the period.
     ///
-    /// The next tick comes one new period after the last one or, if there was a [`reset`](Interval::reset)
-    /// since, after that.
+    /// The next tick comes one new period after the last tick or, if there has been a
+    /// [`reset`](Interval::reset) since, after the reset.
     ///
     /// If there was no tick yet, or the next one was given an instant by [`reset_at`](Interval::reset_at),
-    /// [`reset_after`](Interval::reset_after) or [`reset_immediately`](Interval::reset_immediately), that one
-    /// comes as it would have, and the new period counts from it. A task that awaits a tick is woken at the
-    /// new instant.
+    /// [`reset_after`](Interval::reset_after) or [`reset_immediately`](Interval::reset_immediately), the next
+    /// tick comes when it would have, and the new period counts from it. A task that awaits a tick is woken
+    /// at the new instant.
     ///
     /// # Panics
     ///

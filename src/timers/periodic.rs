@@ -161,8 +161,8 @@ impl PeriodicBuilder {
     /// # Panics
     ///
     /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle). If
-    /// the caller's runtime has no timers, it is not the call that panics but the series, and its handle
-    /// reports that.
+    /// the caller's runtime has no timers, the series panics rather than the call, and its handle reports the
+    /// panic.
     ///
     /// # Errors
     ///
@@ -461,7 +461,7 @@ impl Periodic {
 impl Drop for Periodic {
     fn drop(&mut self) {
         if self.abort_on_drop {
-            // Aborting alone would not do: the task may be just about to start a run.
+            // Aborting alone is not enough, because the task may be about to start a run.
             self.stop();
             self.task.abort();
         }

@@ -37,8 +37,8 @@ impl Wheel {
     /// longer tick.
     ///
     /// A sleep is never refused: neither [`max_pending`](crate::Builder::max_pending) nor a
-    /// [`shutdown`](Wheel::shutdown) concerns it. It waits on the runtime that first polls it, and if that
-    /// ends, goes on for the same instant on the next one that polls it.
+    /// [`shutdown`](Wheel::shutdown) applies to it. It waits on the runtime that first polls it, and if that
+    /// runtime ends, goes on for the same instant on the next one that polls it.
     ///
     /// # Cancellation
     ///
@@ -227,8 +227,9 @@ impl Sleep {
         }
     }
 
-    /// Creates the timer of a timeout, whose duration counts from the first poll. `source` is the public
-    /// function, for the console, and wraps the future itself, because a large one is costly to move.
+    /// Creates the timer of a timeout, whose duration counts from the first poll. `source` names the public
+    /// function, for the console. That function wraps the future itself, because a large future is costly to
+    /// move.
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn of_timeout(shard: TimerShard, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
@@ -286,7 +287,7 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store: the timer stays in its bucket, and is started anew when its old
+    /// A later deadline costs one store: the timer stays in its bucket, and is restarted when its old
     /// deadline comes. An earlier deadline moves the timer at once. The task that last polled the sleep is
     /// woken at the new deadline, or within this call if that has passed. A sleep that had completed must be
     /// polled again to wait for the new deadline; if that has passed, the next poll completes it.
@@ -307,7 +308,7 @@ impl Sleep {
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
         let woken = self.timer.reset(Moment::of(deadline));
-        self.restart(woken);
+        self.finish_reset(woken);
     }
 
     /// Moves the sleep to `duration` from now, as [`reset`](Sleep::reset) does.
@@ -336,23 +337,22 @@ impl Sleep {
         }
     }
 
-    /// Moves the sleep to a deadline. The next poll completes it if that has passed `now`.
+    /// Moves the sleep to a deadline. The next poll completes the sleep if the deadline is not after `now`.
     pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) {
         let woken = self.timer.reset_given_now(deadline, now);
-        self.restart(woken);
+        self.finish_reset(woken);
     }
 
-    /// Wakes the task that waits, if the new deadline has passed, and reports that the sleep has been reset.
+    /// Wakes the waiting task if the new deadline has passed, and reports that the sleep has been reset.
     #[inline]
-    fn restart(&mut self, woken: Option<Waker>) {
+    fn finish_reset(&mut self, woken: Option<Waker>) {
         let Sleep { timer, resource } = self;
         resource.restart("Sleep::reset", || from_now(timer.deadline().instant()));
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Polls the sleep after the future whose timer it is, which may have used up the budget that there was
-    /// before.
-    // A call more takes 20 to 40 instructions in each poll of a sleep, and so does a way through
+    /// Polls the sleep after the future that it times, which may have used up the budget.
+    // One more call takes 20 to 40 instructions in each poll of a sleep, and so does going through
     // `try_poll_after`.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
@@ -378,15 +378,15 @@ impl Sleep {
         polled.map_err(|refusal| refused(refusal, timer.shared()))
     }
 
-    /// Polls the sleep on the task's budget, but has `waker` woken.
+    /// Polls the sleep on the task's budget, but makes it wake `waker`.
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
         let poll = || poll_on_budget(HadBudget(false), cx, |_| timer.poll_further(waker));
         resource.poll(poll).map(drop)
     }
 
-    /// Ends a poll of the future whose timer the sleep is, which was ready. The timer leaves the wheel,
-    /// though the timeout may be dropped later.
+    /// Ends the wait because the future that the sleep times has completed. The timer leaves the wheel now,
+    /// because the timeout may be dropped later, unless the drop may make its entry a spare.
     #[inline]
     pub(crate) fn complete(&mut self) {
         self.timer.cancel_unless_kept();
@@ -394,7 +394,7 @@ impl Sleep {
 }
 
 /// Whether a task had some of its cooperative budget left before it polled the future whose timer it polls
-/// next. `false` for a timer of no other future.
+/// next. `false` for a timer that times no future.
 #[derive(Clone, Copy)]
 pub(crate) struct HadBudget(pub(crate) bool);
 
@@ -406,10 +406,9 @@ fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) 
 /// Polls a timer on the task's cooperative budget, as Tokio does: a completion spends one unit, and a poll
 /// without budget left only wakes the task, which is then polled again with a new budget.
 ///
-/// A future that always uses up the budget must not keep its own timer from elapsing. So `had_budget` says
-/// whether there was some before that future was polled, and if there was, its timer is polled even without
-/// budget.
-// A call more takes 18 instructions in each timeout with a label.
+/// A future that always uses up the budget must not keep its own timer from elapsing. So if there was budget
+/// before that future was polled, as `had_budget` says, its timer is polled even without any.
+// One more call takes 18 instructions in each timeout with a label.
 #[inline(always)]
 pub(crate) fn poll_on_budget<T>(
     had_budget: HadBudget,

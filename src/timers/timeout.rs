@@ -179,10 +179,10 @@ impl Wheel {
     }
 }
 
-/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. It has a timer, `Sleep`
-/// or `LabelledTimer`, and fails with the error that `$Error::after` makes of the timer's end. `$made` is the
-/// expression that makes a timeout in its examples. A timer that counts polls does so by `$begin_poll`,
-/// before its future is polled.
+/// Defines the future of a timeout, with a constructor and the methods of Tokio's timeout. It has a timer of
+/// type `Sleep` or `LabelledTimer`, and fails with the error that `$Error::after` makes of the timer's
+/// outcome. `$made` is the expression that creates a timeout in the examples. `$begin_poll` is a method that
+/// the timer needs called before its future is polled, because it counts polls.
 macro_rules! wraps_a_future {
     ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal $(, $begin_poll:ident)?) => {
         pin_project_lite::pin_project! {
@@ -199,7 +199,7 @@ macro_rules! wraps_a_future {
         impl<F: Future> Future for $timeout<F> {
             type Output = Result<F::Output, $Error>;
 
-            // Otherwise a timeout in a task takes 56 instructions more.
+            // Without this, a timeout in a task takes 56 instructions more.
             #[inline(always)]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();

@@ -1,4 +1,4 @@
-//! The task that waits in a poll function.
+//! `Waiter`: the task that is waiting in a poll function.
 
 use std::task::{Context, Waker};
 

@@ -92,7 +92,7 @@ impl Drop for Handles {
     fn drop(&mut self) {
         self.shared.forget_handles();
         for engine in engines::of_wheel(&self.shared) {
-            engine.alarm.notice_unused(&self.shared);
+            engine.alarm.notify_if_no_handle(&self.shared);
         }
         WHEELS.fetch_sub(1, Ordering::Relaxed);
     }

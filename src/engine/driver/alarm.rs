@@ -1,13 +1,13 @@
-//! `Alarm`: when the driver of an engine runs next, and what moves that.
+//! `Alarm`: when the driver of an engine runs next, and what changes that moment.
 //!
 //! On the machine's clock, the waker of Tokio's timer makes the turn itself, at the point where Tokio would
 //! wake the task of one of its own sleeps. A task would run later. The worker that wakes it puts it into its
 //! LIFO slot, from which no other worker steals, so the engine would stand still if that worker then blocked.
 //! On a current-thread runtime, the task would wait behind all tasks that are ready.
 //!
-//! On a clock that a test has paused or moved, the engine's task makes the turn, because that clock stands
-//! still between events: other tasks that are due at the same instant, such as one that sends the value which
-//! a timeout waits for, go first.
+//! On a clock that a test has paused or moved, the engine's task makes the turn, because such a clock stands
+//! still between events. Other tasks that are due at the same instant go first, such as one that sends the
+//! value for which a timeout waits.
 //!
 //! The alarm's seat owns the idle driver:
 //!
@@ -16,14 +16,14 @@
 //!    when the driver is given back.
 //! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. Setting it is repeated until
 //!    it succeeds: a thread that is descheduled for a millisecond may set it to a moment that has come by
-//!    then, and that wakes nobody, because the engine's waker ignores a call by a thread that is setting a
+//!    then, which wakes nobody, because the engine's waker ignores a call by a thread that is setting a
 //!    timer.
 //! 3. An engine that has ended has no seat.
 //! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the
-//!    far future if to nothing else. Tokio fires it when the runtime's timers end, before its moment, and
-//!    that ends the engine. So does a timer that cannot be set any more.
-//! 5. A thread that finds, as it sets the timer, that the engine has to end does not end it under the lock of
-//!    the seat. It returns the waker that does, which its caller wakes with no lock held.
+//!    far future if to nothing else. Tokio fires it when the runtime's timers end, before its moment, which
+//!    ends the engine. A timer that can no longer be set ends it, too.
+//! 5. A thread that finds, while it sets the timer, that the engine has to end does not end it under the lock
+//!    of the seat. It returns a waker that ends the engine, for its caller to wake with no lock held.
 
 use std::{
     mem,
@@ -40,7 +40,7 @@ use crate::engine::{
     sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
 
-/// For how long a driver that has more to do lets other tasks run.
+/// How long a driver that has more to do lets other tasks run.
 const PAUSE: Nanos = Nanos::MILLISECOND;
 
 pub(crate) struct Alarm {
@@ -59,8 +59,8 @@ pub(crate) struct Alarm {
 struct Seat {
     /// Set to the next turn.
     timer: TokioTimer,
-    /// Set to the turn after that, with a waker that does nothing. Without it, a timer that is set in a turn
-    /// would make Tokio's next `epoll_wait` return for nothing. Made as it is first set.
+    /// Set to the turn after the next, with a waker that does nothing. Without this, a timer that is set in a
+    /// turn would make Tokio's next `epoll_wait` return for nothing. Created when it is first set.
     ahead: Option<TokioTimer>,
     /// Makes a turn, or ends the engine.
     waker: Waker,
@@ -68,7 +68,7 @@ struct Seat {
     driver: Option<Driver>,
     /// When the driver runs next, or never.
     at: Moment,
-    /// Whether Tokio's timer was given the waker since the driver ran last. If it has fired all the same, the
+    /// Whether Tokio's timer was given the waker since the driver last ran. If the timer has fired since, the
     /// driver is about to run.
     has_waker: bool,
 }
@@ -81,24 +81,25 @@ pub(crate) struct Driver {
     pub(crate) first: usize,
 }
 
-/// What a turn has left to do, and when.
+/// When the driver has to run after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// At the first moment, and probably at the second after that.
+    /// At the first moment, and probably again at the second.
     At(Moment, Moment),
-    /// Once other tasks have run.
+    /// Once other tasks have run, because the turn was cut short.
     More,
 }
 
-/// What came of setting Tokio's timer.
+/// The outcome of setting Tokio's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetOutcome {
-    /// The driver waits. If this thread cannot set the timer, the engine's task does: the thread's locals
-    /// have been destroyed, or it is a worker of another runtime and this one has the alternative timer.
+    /// The driver waits. If this thread could not set the timer, the engine's task does: the thread's locals
+    /// have been destroyed, or the thread is a worker of another runtime and the engine's has the alternative
+    /// timer.
     Waits,
-    /// The moment has come, so the driver is to be taken again.
+    /// The moment has come, so the driver has to be taken again.
     HasPassed,
-    /// The engine is closing, and the runtime's timers have ended, so it is to be ended.
+    /// The engine is closing, and the runtime's timers have ended, so it has to be ended.
     Ended,
 }
 
@@ -148,8 +149,8 @@ impl Alarm {
         }
     }
 
-    /// Returns whether a timer for `deadline` may complete. `now` is a reading of the clock, if there was
-    /// one. On a clock that a test may pause, Tokio's timer decides.
+    /// Returns whether a timer for `deadline` may complete. `now` is a reading of the clock, if the caller
+    /// has one. On a clock that a test may pause, Tokio's timer decides.
     pub(crate) fn has_passed(&self, deadline: Moment, now: Option<Moment>) -> bool {
         if self.clock.may_be_paused() {
             // The clock of the caller's runtime may be another one.
@@ -167,7 +168,8 @@ impl Alarm {
         in_runtime(&runtime, act)
     }
 
-    /// Returns whether the engine's task makes the turns: on a clock that a test has paused or moved.
+    /// Returns whether the engine's task makes the turns, as it does on a clock that a test has paused or
+    /// moved.
     pub(crate) fn is_turned_by_task(&self) -> bool {
         let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
         self.clock.may_be_paused() && is_moved() && !self.is_closing()
@@ -178,14 +180,14 @@ impl Alarm {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Has the engine's task look whether the engine is still needed, if the wheel has no handle any more.
-    pub(crate) fn notice_unused(&self, shared: &Shared) {
+    /// Makes the engine's task check whether the engine is still needed, if the wheel has no handle left.
+    pub(crate) fn notify_if_no_handle(&self, shared: &Shared) {
         if shared.has_no_handle() {
             self.engine_task.notify_one();
         }
     }
 
-    /// Takes the driver, and when it was to run.
+    /// Takes the driver, and the moment when it was to run.
     #[inline]
     pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
         let mut guard = lock(&self.seat);
@@ -222,8 +224,8 @@ impl Alarm {
         }
     }
 
-    /// Makes the driver run at `at` or earlier, but not on this thread. Returns a waker that the caller wakes
-    /// with no lock held.
+    /// Makes the driver run at `at` or earlier, but not within this call. Returns a waker for the caller to
+    /// wake with no lock held.
     #[must_use]
     pub(crate) fn wake_by(&self, at: Moment) -> Option<Waker> {
         let mut guard = lock(&self.seat);
@@ -244,14 +246,14 @@ impl Alarm {
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set
-    /// to a millisecond from now instead or, where the engine's task makes the turns, that is told.
+    /// to a millisecond from now instead or, if the engine's task makes the turns, the task is notified.
     #[inline]
     fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
         loop {
             match self.set(seat, Moment::NEVER) {
                 SetOutcome::Waits => return None,
-                // Whoever takes the driver finds that the engine is closing, and ends it.
+                // The thread that takes the driver finds that the engine is closing, and ends it.
                 SetOutcome::Ended => return Some(seat.waker.clone()),
                 SetOutcome::HasPassed if planted("set_once") => return None,
                 SetOutcome::HasPassed if !self.is_turned_by_task() => seat.at = self.now().after(PAUSE),
@@ -263,7 +265,7 @@ impl Alarm {
         }
     }
 
-    /// Sets Tokio's timer to `at`, and the other one to `after`.
+    /// Sets Tokio's timer to the seat's `at`, and the one ahead to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> SetOutcome {
         if self.is_closing() {
             return self.set_as_it_closes(seat);
@@ -310,9 +312,9 @@ impl Alarm {
         }
         let at = seat.at.min(self.now().after(Nanos::FAR_FUTURE));
         let (had_waker, timer) = (seat.has_waker, &mut seat.timer);
-        // To give the timer a waker panics if the runtime's timers have ended since it asked. So it asks
-        // last, after it has waited for Tokio's lock, and gives none to a timer that has one, unless its
-        // moment may have come.
+        // Registering a waker panics if the runtime's timers have ended since they were probed. So they are
+        // probed last, after the reset has waited for Tokio's lock, and a timer that has a waker is given
+        // none, unless its moment may have come.
         let set = || {
             timer.reset(at);
             let probe = self.in_runtime(tokio_timer::probe);

@@ -15,18 +15,20 @@
 //! 3. *A timer that is set to an instant that has come calls its waker at once*, on the thread that sets it:
 //!    `Handle::reregister` fires the entry, releases its lock and calls the waker before it returns. That
 //!    thread holds the alarm's lock here, hence [`is_setting`].
-//! 4. *A sleep elapses as it is reset to a millisecond that has been processed*, in `Handle::reregister` too,
-//!    which tells where Tokio's milliseconds begin ([`begin_of_millisecond`]) and whether one has passed
-//!    ([`has_passed`]). If it did not, deadlines would be rounded up twice.
+//! 4. *A sleep elapses when it is reset to a millisecond that has been processed*, in `Handle::reregister`
+//!    too. This shows where Tokio's milliseconds begin ([`begin_of_millisecond`]) and whether one has passed
+//!    ([`has_passed`]). Without it, deadlines would be rounded up twice.
 //! 5. *A timer that is set from a waker makes the next `epoll_wait` return for nothing*, unless another one
 //!    is set to an earlier instant: `Handle::process_at_time` notes the earliest instant that is left before
 //!    it calls the wakers, and `Handle::reregister` writes to the runtime's eventfd if the new one is before
-//!    that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
+//!    that. Hence [`super::alarm`] sets a second timer ahead, which would be useless if Tokio behaved
+//!    otherwise.
 //! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is
 //!    polled afterwards panics. So an engine goes on while its runtime's tasks are dropped, and ends with the
-//!    timers. One that is reset afterwards elapses at once (`Handle::reregister`), which tells that without a
-//!    panic ([`probe`]).
-//! 7. *A timer without budget is not registered*, so this ignores the budget of the calling task.
+//!    timers. A timer that is reset afterwards elapses at once (`Handle::reregister`), which shows without a
+//!    panic that the timers have ended ([`probe`]).
+//! 7. *A timer that is polled without budget is not registered*, so the budget of the calling task is ignored
+//!    here.
 
 use std::{
     cell::Cell,
@@ -50,8 +52,8 @@ use crate::engine::{
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of
-/// all is a millisecond late.
+/// How precisely the beginning of a millisecond is found on the machine's clock. At most one timer in 64 is a
+/// millisecond late because of it.
 const PRECISION: Nanos = Nanos(1_000_000 / 64);
 
 pub(super) struct TokioTimer {
@@ -61,10 +63,10 @@ pub(super) struct TokioTimer {
 }
 
 impl TokioTimer {
-    /// Creates a timer of the current runtime that is not set. An interval needs an instant, and `past` saves
-    /// it from reading the clock.
+    /// Creates a timer of the current runtime that is not set. An interval needs an instant, and `past` is
+    /// one that takes no clock reading.
     pub(super) fn new(past: Instant) -> TokioTimer {
-        // It is moved before it could go on by its period.
+        // The period has no effect, because the interval is always reset first.
         let mut interval = time::interval_at(past, MILLISECOND);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         TokioTimer {
@@ -85,7 +87,7 @@ impl TokioTimer {
         }
     }
 
-    /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker
+    /// Sets the timer to wake `waker` at `at`. Returns whether that moment has come, in which case the waker
     /// may be woken at once.
     pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
         self.reset(at);
@@ -96,7 +98,8 @@ impl TokioTimer {
     /// runtime's timers have ended.
     #[inline]
     pub(super) fn register(&mut self, waker: &Waker) -> bool {
-        // Once its moment has come, the interval moves on by itself, and it is not set if this panics.
+        // The timer is no longer set if its moment has come, because the interval then moves on by itself, or
+        // if this panics.
         let at = mem::replace(&mut self.at, Moment::NEVER);
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
         let has_passed = tick.poll(&mut Context::from_waker(waker)).is_ready();
@@ -106,8 +109,8 @@ impl TokioTimer {
         has_passed
     }
 
-    /// Takes the timer out of Tokio's, because a paused clock would move on to it. A timer that is reset to a
-    /// `past` moment fires at once.
+    /// Takes the timer out of Tokio's, because a paused clock would move on to it. It is reset to a `past`
+    /// moment, so that it fires at once.
     pub(super) fn unset(&mut self, past: Moment) {
         if self.at != Moment::NEVER {
             self.interval.reset_at(past.instant());
@@ -116,9 +119,9 @@ impl TokioTimer {
     }
 }
 
-/// Creates a sleep that has elapsed if the timers of the current runtime have ended. To set one then panics,
-/// which not every process survives. It is kept until that has been done, because to drop it waits for
-/// Tokio's lock, and the timers may end meanwhile.
+/// Creates a sleep that has elapsed if the timers of the current runtime have ended. Setting a timer then
+/// panics, which not every process survives. The caller keeps the sleep until it has set its timer, because
+/// dropping the sleep waits for Tokio's lock, and the timers may end meanwhile.
 pub(super) fn probe() -> Pin<Box<Sleep>> {
     let far = Nanos::FAR_FUTURE.to_duration();
     let mut sleep = Box::pin(time::sleep(far));
@@ -127,8 +130,8 @@ pub(super) fn probe() -> Pin<Box<Sleep>> {
 }
 
 thread_local! {
-    // Of the thread and not of the timer, because the timer may fire on another thread at the same moment,
-    // and that must not go unheard.
+    // Kept for the thread and not for the timer, because the timer may fire on another thread at the same
+    // moment, which must not be ignored.
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -140,13 +143,13 @@ pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> R {
     outcome
 }
 
-/// Returns whether this thread is setting a timer, under an alarm's lock, and so learns by other means that
+/// Returns whether this thread is setting a timer, under an alarm's lock, and so learns from the result that
 /// the instant has come.
 pub(crate) fn is_setting() -> bool {
     SETTING.get()
 }
 
-/// Panics, in Tokio's words, because the timers of the current runtime have ended.
+/// Panics with Tokio's message, because the timers of the current runtime have ended.
 #[cold]
 #[track_caller]
 pub(crate) fn panic_as_ended() -> ! {
@@ -156,18 +159,21 @@ pub(crate) fn panic_as_ended() -> ! {
 }
 
 /// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for
-/// `deadline` fires. Outside runtimes, and in one whose timers have ended, nobody knows.
+/// `deadline` fires. Outside a runtime, and in one whose timers have ended, this is unknown, and the result
+/// is `false`.
 pub(crate) fn has_passed(deadline: Moment) -> bool {
     if Handle::try_current().is_err() {
         return false;
     }
     let deadline = deadline.instant();
     let sleep = pin!(time::sleep_until(deadline));
-    // Where timers have ended, each elapses at once. That is asked last, because they may be about to.
+    // Once the timers have ended, every sleep elapses at once. This is checked last, because they may be
+    // about to end.
     reset_and_look(sleep, deadline) && !probe().is_elapsed()
 }
 
-/// Resets a sleep. Returns whether the millisecond has been processed, because then it elapses at once.
+/// Resets a sleep. Returns whether the millisecond of `at` has been processed, because then the sleep elapses
+/// at once.
 pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
     sleep.as_mut().reset(at);
     sleep.is_elapsed()
@@ -182,19 +188,19 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
 ///
 /// # Panics
 ///
-/// Panics in Tokio's words if the runtime's timers are disabled.
+/// Panics with Tokio's message if the runtime's timers are disabled.
 #[track_caller]
 pub(crate) fn begin_of_millisecond() -> Moment {
     let mut sleep = pin!(time::sleep_until(Moment::ZERO.instant()));
     let precision = if may_be_paused() { Nanos(1) } else { PRECISION };
-    let mut tries = (0..4).map(|_| processed_last(sleep.as_mut(), precision.to_duration()));
+    let mut tries = (0..4).map(|_| last_processed(sleep.as_mut(), precision.to_duration()));
     tries.find_map(|begin| begin).map_or_else(Moment::now, Moment::of)
 }
 
 /// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it,
-/// unless others are processed meanwhile. It is found by steps back, each eight times as long as the one
-/// before, and by bisection. A runtime that has just begun takes one step.
-fn processed_last(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Instant> {
+/// or `None` if others are processed meanwhile. It is found by steps back, each eight times as long as the
+/// one before, and by bisection. A runtime that has just begun takes one step.
+fn last_processed(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Instant> {
     let now = Instant::now();
     let (mut to_come, mut has_passed) = (now + MILLISECOND, |at| reset_and_look(sleep.as_mut(), at));
     let mut come = (0..15).find_map(|step| {
@@ -206,8 +212,8 @@ fn processed_last(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Ins
         None
     })?;
     if Instant::now() <= come + precision {
-        // No millisecond that is still to come has been processed. To look at one would register the sleep,
-        // which wakes the runtime.
+        // No millisecond that is still to come has been processed, and looking at one would register the
+        // sleep, which wakes the runtime.
         return Some(come);
     }
     while to_come - come > precision {

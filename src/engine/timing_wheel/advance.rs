@@ -5,10 +5,10 @@ use std::collections::BinaryHeap;
 
 use super::{Tick, TimingWheel, level::NIL};
 
-/// The number of timers that are spread in a tick while there is time.
+/// The number of timers that are spread in each tick while there is plenty of time.
 const STEP: usize = 256;
 
-/// The number of ticks that a visit makes up for, if no other visit has come for some time.
+/// A visit makes up for at most this many ticks without a visit.
 const CATCH_UP: u64 = 8;
 
 /// The outcome of one call of [`TimingWheel::advance`].
@@ -22,9 +22,8 @@ pub(crate) struct Advanced {
 }
 
 impl<T> TimingWheel<T> {
-    /// Advances to tick `now`. Appends the values of the timers that are due to `expired`, in the order of
-    /// their ticks and, within a tick, of insertion. Then spreads some of the timers that will be due before
-    /// long.
+    /// Advances to tick `now`. Appends to `expired` the values of the due timers, in the order of their ticks
+    /// and, within a tick, of insertion. Then spreads some of the timers that will be due before long.
     ///
     /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole
     /// round of the last level. While it returns `more`, due timers may be left. The wheel never goes back:
@@ -76,7 +75,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Expires up to `limit` timers of the bucket that begins at `begin`. All of them are due then. Returns
-    /// how many.
+    /// the number of expired timers.
     fn expire_bucket(
         &mut self,
         level: usize,
@@ -122,7 +121,7 @@ impl<T> TimingWheel<T> {
         if self.next_due().is_some() {
             return Some(self.now);
         }
-        // Usual after a timer that was alone, and otherwise found by a look at each level.
+        // This is usual after the only timer has expired, and saves a look at each level.
         if self.entries.is_empty() {
             return None;
         }
@@ -138,7 +137,7 @@ impl<T> TimingWheel<T> {
             Some(Tick(ring.begin(number).0 - ahead).max(soonest))
         });
         match visits.next()? {
-            // Usually the next tick is used, and then the coarser levels need not be looked at.
+            // Usually a timer is due at the next tick, so that the coarser levels need not be looked at.
             next if next == soonest => Some(next),
             next => Some(visits.fold(next, Tick::min)),
         }
@@ -202,13 +201,13 @@ impl<T> TimingWheel<T> {
     }
 
     /// Moves the hand to a tick. The caller ensures that no deadline is before it, and that no coarse bucket
-    /// that is not empty begins before or at it.
+    /// in use begins before or at it.
     pub(super) fn move_hand(&mut self, now: Tick) {
         if now == self.now {
             return;
         }
         let before = std::mem::replace(&mut self.now, now);
-        // Every last tick stays while the hand is in one bucket of the second level.
+        // The last tick of every level stays the same while the hand is in one bucket of the second level.
         if (before.0 ^ now.0) >> (self.ring_bits - 1) != 0 {
             self.set_last_ticks();
         }
@@ -244,7 +243,7 @@ impl<T> TimingWheel<T> {
     fn sort_rounds(&mut self, now: Tick) {
         let Some(top) = self.levels.last() else { return };
         let end = Tick((top.number(now) << top.shift) - 1);
-        // A heap is a fraction of the code of a sort, for what only a jump in time needs.
+        // A heap takes a fraction of the code of a sort, and only a jump in time needs this.
         let mut due = BinaryHeap::new();
         // Of two timers that are due at the same tick, the one on the coarser level was inserted first.
         for level in self.levels.iter().rev() {
@@ -334,8 +333,9 @@ impl<T> TimingWheel<T> {
             && !self.is_walked_through(level)
     }
 
-    /// Returns how many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it
-    /// is enough to finish if a visit comes at every tick, even if all the wheel's timers are in this bucket.
+    /// Returns how many timers to spread in this tick. In the first half of the bucket before, it is
+    /// [`STEP`]. From then on it is enough to finish in time if a visit comes at every tick, even if all the
+    /// wheel's timers are in the bucket to be spread.
     fn step(&self, level: usize) -> usize {
         let span = 1 << self.levels[level].shift;
         let left = span - (self.now.0 & (span - 1));

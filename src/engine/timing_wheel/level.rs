@@ -31,7 +31,7 @@ impl Key {
     }
 }
 
-/// The list that an entry is in: `overdue` or a bucket, by its ordinal. Buckets are counted through all
+/// The list that an entry is in: `overdue` or a bucket, by its ordinal. Buckets are numbered across all
 /// levels, the finest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) u32);
@@ -63,7 +63,7 @@ impl Bucket {
         self.head == NIL
     }
 
-    /// Makes an entry the last one. Returns the one before, which the caller notes in the entry.
+    /// Appends an entry. Returns the preceding one, which the caller stores in the entry.
     pub(super) fn append<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32) -> u32 {
         let prev = mem::replace(&mut self.tail, index);
         match prev {
@@ -73,7 +73,7 @@ impl Bucket {
         prev
     }
 
-    /// Makes an entry the first one.
+    /// Puts an entry at the front.
     fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
         let next = mem::replace(&mut self.head, index);
         match next {
@@ -149,8 +149,8 @@ impl Level {
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
 
-    /// Returns whether a bucket is not marked as mixed. Below the top level, every timer in it is then due as
-    /// the bucket begins.
+    /// Returns whether a bucket is not marked as mixed. Below the top level, every timer in it is then due
+    /// when the bucket begins.
     pub(super) fn is_whole(&self, number: u64) -> bool {
         self.whole.get(self.index(number)) != Some(&false)
     }
@@ -183,12 +183,12 @@ impl Level {
     fn allocate(&mut self) {
         self.buckets = vec![Bucket::EMPTY; self.len].into_boxed_slice();
         self.used = Bitmap::new(self.len);
-        // `true` comes from `malloc`, and takes 220 instructions less than zeros from `calloc`, which skips
-        // the allocator's cache in glibc.
+        // An array of `true` comes from `malloc`, and takes 220 instructions less than zeros from `calloc`,
+        // which skips the allocator's cache in glibc.
         self.whole = vec![true; self.len].into_boxed_slice();
     }
 
-    /// Marks the bucket of a tick as mixed if it has to be spread for the sake of an entry that is due then.
+    /// Marks the bucket of the tick `due` as mixed, unless the bucket begins at that tick.
     pub(super) fn mark_if_mixed(&mut self, due: Tick) {
         let number = self.number(due);
         if due != self.begin(number) {
@@ -251,7 +251,7 @@ impl Bitmap {
         }
     }
 
-    /// Returns the smallest member that is at least `from`, which may be greater than all members.
+    /// Returns the smallest member that is at least `from`. There may be none.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));
         if bits != 0 {

@@ -7,11 +7,11 @@
 //!
 //! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round
 //! (scheme 6). Kafka puts it on a coarser level, where a bucket spans many ticks, and moves it down when its
-//! bucket begins (scheme 7). If there are many timers in that bucket, those due first wait until the last has
-//! been moved. Here a ring of `n` buckets covers *two* buckets of the coarser level: the one that the hand is
-//! in, and the next. The next one can therefore be spread over the finer ring ahead of time, a few timers in
-//! each tick, and is empty when it begins. The coarsest level works in rounds, as Netty's does. With one
-//! level, the wheel is Netty's.
+//! bucket begins (scheme 7). If there are many timers in that bucket, the ones that are due first wait until
+//! the last one has been moved. Here a ring of `n` buckets covers *two* buckets of the coarser level: the one
+//! that the hand is in, and the next. The next one can therefore be spread over the finer ring ahead of time,
+//! a few timers in each tick, and is empty when it begins. The coarsest level works in rounds, as Netty's
+//! does. With one level, the wheel is Netty's.
 //!
 //! **The picture**, with 8 ticks per wheel and 3 levels, at tick 6.
 //!
@@ -26,7 +26,7 @@
 //! ```text
 //!   advance to   because                                                       expires
 //!   7, 9         it is occupied on level 0                                     7, 9
-//!   18           the hand is halfway to [20..23], with 21 and 21': that is
+//!   18           the hand is halfway to [20..23], with 21 and 21', which is
 //!                spread over level 0, the youngest first, if no visit has done so
 //!   21           it is occupied on level 0                                     21, 21' (first in, first out)
 //!   56, 66       the hand is halfway to [64..79], and then to [68..71]
@@ -38,9 +38,8 @@
 //! is never moved.
 //!
 //! **Whole buckets.** The owner may round deadlines up to a multiple of a power of two ticks, so that timers
-//! expire in company. A coarse bucket is *whole* if all its timers are due as it begins. It is not spread,
-//! but expires as it is when it begins. A bucket with other timers is marked as *mixed*, until it is empty
-//! again.
+//! expire in company. A coarse bucket is *whole* if all its timers are due when it begins. It is not spread,
+//! but expires in place. A bucket with other timers is marked as *mixed*, until it is empty again.
 //!
 //! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number
 //! 8, which `check_order` checks.
@@ -60,12 +59,12 @@
 //!    that have not. Entries that have been looked at stay.
 //! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
 //! 8. Of two entries due at one tick, the older is on the coarser level or, in one list, nearer to the head.
-//! 9. `next_visit` is the first tick at which a timer is due, or half a bucket before a coarse one begins
-//!    that has to be spread.
+//! 9. `next_visit` is the first tick at which a timer is due, or, if that is earlier, half a bucket before a
+//!    coarse bucket begins that has to be spread.
 //!
 //! **Costs.** `insert`, `reinsert`, `bring_forward` and `remove` are O(1). `advance` is O(expired +
 //! cascaded + used buckets passed), whatever the distance. A timer cascades at most once per level. *Rounds*
-//! cost a look at each timer beyond the reach of the top level once per round, by a visit for each of its
+//! cost one look per round at each timer beyond the reach of the top level, in a visit for each of its
 //! buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n /
 //! 2)` to the power of the levels below it, in ticks. Each entry takes a cell, and each bucket 9 bytes and a
 //! bit.
@@ -127,9 +126,10 @@ pub(crate) struct TimingWheel<T> {
     walked: u64,
     /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
-    /// The number of timers that were looked at then.
+    /// The number of timers that have been looked at in that tick.
     looked_at: usize,
-    /// The number of ticks whose share was spread then, because no visit had come for some time.
+    /// The number of ticks whose share is spread in that tick: more than one if no visit had come for some
+    /// time.
     steps: usize,
 }
 
@@ -164,8 +164,9 @@ impl<T> TimingWheel<T> {
         self.entries.len()
     }
 
-    /// Returns the first tick at which a timer is due. [`TimingWheel::next_visit`] looks at no entry, and
-    /// this at those of one bucket of each level, but at all of the last level, because that works in rounds.
+    /// Returns the first tick at which a timer is due. Unlike [`TimingWheel::next_visit`], which looks at no
+    /// entry, this looks at the entries of one bucket of each level, and at all entries of the last level,
+    /// because it works in rounds.
     pub(crate) fn earliest(&self) -> Option<Tick> {
         let (last, finer) = self.levels.split_last()?;
         let first_used = |ring: &Level| Some(ring.bucket(ring.next_used(ring.number(self.now))?));
@@ -210,7 +211,8 @@ impl<T> TimingWheel<T> {
 
     /// Moves a timer to another tick and gives it another value, as if it were new. Returns the former value.
     ///
-    /// The last entry of a bucket stays where it is if it is to be the last one of that again.
+    /// An entry that is the last of its bucket, and would be the last of the same bucket again, stays where
+    /// it is.
     pub(crate) fn reinsert(&mut self, key: &Key, due: Tick, value: T) -> T {
         let index = key.index();
         let entry = &mut self.entries[index as usize];
@@ -249,15 +251,15 @@ impl<T> TimingWheel<T> {
         self.take(key.index())
     }
 
-    /// Appends an entry that is in no list to the list of the tick at which it is due.
+    /// Appends an entry that is in no list to the list for the tick `due`.
     fn link(&mut self, index: u32, due: Tick) {
         let (place, prev) = self.append(index, due);
         let entry = &mut self.entries[index as usize];
         (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
     }
 
-    /// Makes an entry the last one of the list of the tick at which it is due. Returns that list and the
-    /// entry before, which the caller notes in the entry.
+    /// Appends an entry to the list for the tick `due`. Returns the list and the preceding entry, which the
+    /// caller stores in the entry.
     #[inline]
     fn append(&mut self, index: u32, due: Tick) -> (Place, u32) {
         let (bucket, place) = match level_of(&mut self.levels, self.now, due) {
@@ -267,7 +269,7 @@ impl<T> TimingWheel<T> {
         (place, bucket.append(&mut self.entries, index))
     }
 
-    /// Returns the level of a place that is a bucket, and the index in the ring.
+    /// Returns the level and the index in its ring of a place that is a bucket.
     fn bucket_at(&self, place: Place) -> (usize, usize) {
         let ordinal = place.0 as usize;
         (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1))
@@ -320,8 +322,8 @@ impl<T> TimingWheel<T> {
     /// The size of a cell of the arena: an entry, and slab's tag where the entry has no niche for it.
     pub(crate) const CELL: usize = mem::size_of::<Option<Entry<T>>>();
 
-    /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for
-    /// that.
+    /// Takes out the arena if it is empty and has more than `retain` cells. The caller drops it where no
+    /// thread has to wait for the drop.
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
@@ -352,8 +354,8 @@ impl<T> TimingWheel<T> {
     }
 }
 
-/// Returns the level of a tick: the finest whose last tick is not before that. There is none for a tick that
-/// is due.
+/// Returns the level for the tick `due`: the finest whose last tick is not before it. There is none if the
+/// tick has come.
 fn level_of(levels: &mut [Level], now: Tick, due: Tick) -> Option<&mut Level> {
     let level = levels.iter_mut().find(|level| due <= level.last_tick);
     level.filter(|_| due > now)

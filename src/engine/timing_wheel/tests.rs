@@ -152,7 +152,8 @@ fn levels_that_no_deadline_could_reach_are_left_out() {
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn a_cell_takes_at_most_40_bytes() {
-    // slab's own enum is private, but a copy of it has the same layout ..
+    // slab's own enum is private, but a copy of it has the same layout, as the second half of this test
+    // shows.
     #[expect(dead_code, reason = "only its size matters")]
     enum Cell<T> {
         Vacant(usize),
@@ -163,7 +164,7 @@ fn a_cell_takes_at_most_40_bytes() {
     let cell = size_of::<Cell<Entry<Value>>>();
     assert!(cell <= 40, "{cell} bytes");
 
-    // .. as the distance between two neighbours shows.
+    // The distance between two neighbours is the size of slab's own enum.
     let mut wheel = TimingWheel::<Value>::new(2, 1);
     wheel.insert(Tick(1), "first");
     wheel.insert(Tick(1), "second");
@@ -228,7 +229,7 @@ proptest! {
 
 const LARGEST: usize = 1 << 20;
 
-/// A bucket, often at the edge of a word or of a word's word.
+/// A bucket, often at the edge of a word of the bitmap or of its summary.
 fn bucket() -> impl Strategy<Value = usize> {
     let edge = (0..=LARGEST / 64, prop_oneof![Just(64), Just(4096)], 0..3_usize)
         .prop_map(|(word, bits, off)| (word * bits % LARGEST + off).saturating_sub(1) % LARGEST);
@@ -453,8 +454,8 @@ fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
     assert!(wheel.levels[2].used.next(0).is_none());
 }
 
-/// There was no visit while there was time. The timers in the bucket are handled before those that are due
-/// when it begins, and after those that are due earlier.
+/// No visit came while there was time to spread the bucket. The timers in the bucket are handled before those
+/// that are due when it begins, and after those that are due earlier.
 #[test]
 fn a_late_driver_spreads_what_is_due_in_between() {
     let mut wheel = wheel_of(8, 2, &[12, 12, 15, 13, 20]);

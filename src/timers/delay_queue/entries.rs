@@ -1,8 +1,8 @@
 //! The entries of a queue: keys, deadlines, and the order in which entries expire.
 //!
 //! Each entry has a turn, which sorts it by deadline and then by the number of the turn. A reset gives the
-//! entry a new turn, and neither a reset nor a removal looks for the old one. It stays until it is the first,
-//! or until more than half of all turns are old.
+//! entry a new turn, and neither a reset nor a removal looks for the old one. An old turn stays until it is
+//! the first, or until more than half of all turns are old.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use super::{
 
 pub(super) struct Entries<T> {
     cells: Slab<Entry<T>>,
-    /// The first of these is never an old one.
+    /// The first turn is never an old one.
     turns: Turns,
     sequence: Sequence,
     /// The current cells of entries that a compaction has moved. The keys of these entries still hold the
@@ -30,7 +30,7 @@ pub(super) struct Entries<T> {
 }
 
 struct Entry<T> {
-    /// What the queue gives out when the entry expires or is removed.
+    /// Returned when the entry expires or is removed.
     expired: Expired<T>,
     /// The number of the entry's turn.
     turn: NonZeroU64,
@@ -66,7 +66,7 @@ impl<T> Entries<T> {
     #[track_caller]
     pub(super) fn reserve(&mut self, additional: usize) {
         if additional > self.capacity() - self.len() {
-            // This reports a lack of memory, for which the slab itself would abort. The slab doubles its
+            // This reports a lack of memory, on which the slab itself would abort. The slab doubles its
             // capacity if that is more than needed.
             let doubled = self.capacity().saturating_mul(2);
             let needed = self.len().saturating_add(additional);
@@ -146,7 +146,7 @@ impl<T> Entries<T> {
     }
 
     /// Removes the old turns before the first entry's. Once more than half of all turns are old, removes all
-    /// of these.
+    /// old turns.
     fn forget_old_turns(&mut self) {
         while let Some(first) = self.turns.first() {
             if first.is_valid(&self.cells) {
@@ -208,7 +208,7 @@ impl<T> Entries<T> {
 const BLOCK: u64 = 1024;
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(BLOCK);
 
-/// What is left of a queue's block of the process's sequence numbers.
+/// The numbers left in a queue's block of the process's sequence numbers.
 #[derive(Default)]
 struct Sequence(Range<u64>);
 
@@ -218,7 +218,7 @@ impl Sequence {
             let first = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
             self.0 = first..first + BLOCK;
         }
-        // No block begins at zero, and none is used up here.
+        // No block begins at zero, and this block is not used up here.
         self.0.next().and_then(NonZeroU64::new).unwrap_or(NonZeroU64::MAX)
     }
 }

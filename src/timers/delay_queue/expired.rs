@@ -1,4 +1,4 @@
-//! What a queue gives out: the keys of its entries, and the entries that have left it.
+//! The types that a queue hands out: the keys of its entries, and the entries that have left it.
 
 use std::{fmt, num::NonZeroU64};
 

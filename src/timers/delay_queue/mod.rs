@@ -422,7 +422,8 @@ impl<T> DelayQueue<T> {
                 self.waiter.wait(cx);
                 return Poll::Pending;
             }
-            // This counts even if the clock here shows less, because the timer may use another clock.
+            // The timer decides even if the clock here shows an earlier time, because the timer may use
+            // another clock.
             self.reached = first;
         }
     }
@@ -649,8 +650,8 @@ impl<T> DelayQueue<T> {
         self.entries.compact();
     }
 
-    /// Makes a change, and wakes the waiting task if another entry is the first then, or if the first one has
-    /// been reset.
+    /// Makes a change, and wakes the waiting task if the change makes another entry the first or resets the
+    /// first.
     fn change<R>(&mut self, change: impl FnOnce(&mut Entries<T>) -> R) -> R {
         let first = self.entries.first_turn();
         let changed = change(&mut self.entries);

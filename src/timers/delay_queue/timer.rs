@@ -21,11 +21,11 @@ pub(super) struct QueueTimer {
     created: Instant,
     /// Out of the wheel while the timer is not set.
     sleep: Sleep,
-    /// On a test's clock, a sleep of Tokio's for the same instant, and its runtime. There the wheel's turns
-    /// come after what else is due, so a test that has slept until that instant would not see its queue
-    /// woken, as it sees tokio-util's.
+    /// On a test's clock, one of Tokio's sleeps for the same instant, and its runtime. On such a clock the
+    /// wheel's turns come after everything else that is due, so a test that has slept until that instant
+    /// would not find its queue woken, as it finds tokio-util's.
     beside: Option<(Id, Pin<Box<time::Sleep>>)>,
-    /// The deadline for which the timer is set. The timer fires later if that was rounded up.
+    /// The deadline for which the timer is set. The timer fires later if the deadline was rounded up.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -87,7 +87,7 @@ impl QueueTimer {
     }
 }
 
-/// Polls Tokio's sleep, unless this is another runtime than its own, which may have ended.
+/// Polls Tokio's sleep if the caller is in its runtime. Elsewhere, that runtime may have ended.
 #[cold]
 fn poll_beside((runtime, sleep): &mut (Id, Pin<Box<time::Sleep>>), cx: &mut Context<'_>) -> Poll<()> {
     if Handle::try_current().is_ok_and(|here| here.id() == *runtime) {

@@ -1,8 +1,8 @@
 //! The order in which the entries of a queue expire.
 //!
-//! Only the earliest turns are in a heap. All others are in segments that are in order among themselves, and
-//! not sorted inside. Once the heap is empty, the next segment is halved until what is left fits the heap. So
-//! a queue of a million entries sorts in the processor's cache.
+//! Only the earliest turns are in a heap. All others are in segments, which are in order among themselves but
+//! not sorted inside. Once the heap is empty, the next segment is halved until its earliest part fits the
+//! heap, so a queue of a million entries sorts in the processor's cache.
 
 use std::{
     cmp::Reverse,
@@ -12,8 +12,8 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The number of turns for a new heap, which is halved once it holds twice as many. It is small in tests, so
-/// that a few turns fill segments.
+/// The number of turns in a new heap. Once the heap holds twice as many, it is halved. It is small in tests,
+/// so that a few turns fill segments.
 const NEAR: usize = if cfg!(test) { 4 } else { 1024 };
 
 /// The place of an entry in the order of expiry.
@@ -37,7 +37,7 @@ impl Turn {
 
 #[derive(Default)]
 pub(super) struct Turns {
-    /// The earliest turns. This is not empty while there are any.
+    /// The earliest turns. The heap is empty only if there are no turns.
     near: BinaryHeap<Reverse<Turn>>,
     /// All other turns, the latest segment first.
     far: Vec<Segment>,

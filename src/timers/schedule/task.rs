@@ -51,7 +51,7 @@ struct State<F: Future> {
 enum Progress<F: Future> {
     Waiting {
         future: F,
-        /// Not kept any longer, because it keeps the descriptors of a runtime that has ended.
+        /// Dropped when the wait ends, because it would keep the descriptors of a runtime that has ended.
         runtime: Handle,
         timer: Timer,
         /// The place on the roster.
@@ -91,7 +91,8 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
                 deadline,
-                // Until it has a place on the roster, which has none once the wheel has been shut down.
+                // Kept until the task has a place on the roster, which gives none once the wheel has been
+                // shut down.
                 progress: Progress::Never(ScheduleError::Shutdown),
                 join_waker: None,
             }),
@@ -111,7 +112,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
             };
         }
         drop(state);
-        // It may have been due since.
+        // The task may have become due meanwhile.
         task.clone().wake();
         task
     }
@@ -167,8 +168,8 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
-    /// The task is due, its deadline was moved, or the engine in which it waits has ended, and with it the
-    /// task.
+    /// Called when the task is due, its deadline was moved, or the engine in which it waits has ended, which
+    /// ends the task, too.
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
@@ -181,8 +182,8 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         }
         // The state stays locked, because a task that is due must no longer be reset.
         match timer.poll(&waker) {
-            // A shutdown is about to hand the task back. The wheel's limit does not concern a task that was
-            // admitted before.
+            // An error means that a shutdown is about to hand the task back, because the wheel's limit does
+            // not apply to a task that was admitted before.
             Poll::Pending | Poll::Ready(Err(_)) => {}
             Poll::Ready(Ok(())) => {
                 if let Some((future, runtime)) = self.end_wait(state, Progress::Starting) {

@@ -14,7 +14,7 @@ enum Op {
     Clear,
 }
 
-/// Deadlines are so few that many are equal.
+/// There are so few different deadlines that many are equal.
 fn op() -> impl Strategy<Value = Op> {
     let deadline = || 0..50_u64;
     prop_oneof![

@@ -166,7 +166,7 @@ fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
         let world = World::new();
         let engine = world.engine();
         world.shared.forget_handles();
-        engine.alarm.notice_unused(&world.shared);
+        engine.alarm.notify_if_no_handle(&world.shared);
         drop(engine);
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let runtime = world.runtime.clone();

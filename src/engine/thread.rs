@@ -318,17 +318,12 @@ impl Thread {
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
-    /// Returns whether a task that cancels a long timer here has use for the entry: it also cancelled the
-    /// previous long timer here, and has no spare. A task that cancels many timers at once has a spare from
-    /// the second one on.
-    pub(crate) fn has_use_for_long(&self, task: WakerId) -> bool {
+    /// Records that a task cancels a long timer here. Returns whether the task has use for the entry: it also
+    /// cancelled the previous long timer here, and has no spare. A task that cancels many timers at once has
+    /// a spare from the second one on.
+    pub(crate) fn note_long(&self, task: WakerId) -> bool {
         let has_spare = |spare: &Spare| spare.task == task;
-        self.last_long.get() == task && !self.spare.borrow().as_ref().is_some_and(has_spare)
-    }
-
-    /// Records that a task cancels a long timer here.
-    pub(crate) fn note_long(&self, task: WakerId) {
-        self.last_long.set(task);
+        self.last_long.replace(task) == task && !self.spare.borrow().as_ref().is_some_and(has_spare)
     }
 
     /// Counts a spare that has been taken over.

@@ -34,7 +34,8 @@ pub(crate) struct Timer {
     /// The deadline or, while the timer is [`State::FromFirstPoll`], [`Moment::ZERO`] plus the delay.
     deadline: Moment,
     /// The deadline of the entry, which is the timer's deadline rounded up, or earlier. The timer has an
-    /// entry while it is [`State::Waiting`] and this is after the horizon of its shard.
+    /// entry while it is [`State::Waiting`] and this is after the horizon of its shard. While it is not, this
+    /// is a moment that has passed.
     entry_deadline: Moment,
     /// The task that the waker in the entry wakes. Unknown if each poll has to take the lock.
     task: WakerId,
@@ -113,7 +114,9 @@ impl Timer {
         } else {
             State::Ahead
         };
-        Timer::new(shard, now.after(Nanos::of(duration)), state)
+        let mut timer = Timer::new(shard, now.after(Nanos::of(duration)), state);
+        timer.entry_deadline = now;
+        timer
     }
 
     /// Returns the state that the engines of this timer's wheel share.
@@ -336,8 +339,10 @@ impl Timer {
     fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Option<Moment>) -> bool {
         let fits = |spare: &Spare| {
             let (entry_deadline, horizon) = (spare.entry.deadline, spare.shard.horizon());
-            // The horizon, the moment of the last turn, stands in for a clock reading.
-            let now = now.unwrap_or(horizon);
+            // The horizon, the moment of the last turn, stands in for a clock reading, as does the moment at
+            // which the timer was created. Without that, a task whose polls are long would take over an entry
+            // that is about to wake it, poll after poll.
+            let now = now.unwrap_or_else(|| horizon.max(self.entry_deadline));
             // These wrap for an overdue entry or a deadline that has passed. The timer is late in neither
             // case, because `is_due_by` holds.
             let left = entry_deadline.0.wrapping_sub(now.0);
@@ -615,11 +620,7 @@ impl Timer {
     /// Brings the entry of a long timer forward so that it may become a spare, if the task has use for one.
     /// Otherwise, this cancels the entry.
     fn cancel_or_bring_forward(&mut self, thread: &Thread) {
-        let is_long = self.on_cancel == OnCancel::BringForward;
-        let has_use = is_long && thread.has_use_for_long(self.task);
-        if is_long {
-            thread.note_long(self.task);
-        }
+        let has_use = self.on_cancel == OnCancel::BringForward && thread.note_long(self.task);
         let Some(shard) = self.shard.as_ref().filter(|_| has_use) else {
             return drop(self.cancel());
         };

@@ -295,11 +295,14 @@ impl Timer {
         if self.elapses_at_once() && !self.is_refused() {
             return self.elapse();
         }
-        let (deadline, now) = if self.state == State::FromFirstPoll {
-            let now = self.wheel_now();
-            (self.counted_from(now), Some(now))
-        } else {
-            (self.deadline, None)
+        let (deadline, now) = match self.state {
+            State::FromFirstPoll => {
+                let now = self.wheel_now();
+                (self.counted_from(now), Some(now))
+            }
+            // It knows a moment that has passed, which `take_over` makes do with.
+            State::Ahead => (self.deadline, None),
+            _ => (self.deadline, Some(self.wheel_now())),
         };
         if thread::with(|thread| self.take_over(thread, waker, deadline, now)) == Some(true) {
             return Poll::Pending;

@@ -11,9 +11,9 @@
 //!   runtime's descriptors open, which is why a wheel that was given a runtime has no spares. One case goes
 //!   undetected: a task that starts timers within the `enter` of another runtime.
 //! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
-//!   spare forever. Once a spare has expired unclaimed, the entries of the task's next [`WARY`] timers
-//!   are not kept. Nor is any entry kept until the driver has visited the shard again, because the task may
-//!   drop more timers in the poll for which the spare woke it.
+//!   spare forever. Once a spare has expired unclaimed, the entries of the task's next [`WARY`] timers are
+//!   not kept. If that happens again while the task is awake because of the spare, the number doubles, until
+//!   it is greater than that of the timers that the task drops in one poll.
 //!
 //! **Which runtime.** Asking Tokio for the current runtime changes a reference count that all workers share,
 //! and the index of a worker does not identify its runtime: a current-thread runtime has worker 0 wherever it
@@ -40,7 +40,7 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
-    clock::{Moment, may_be_paused},
+    clock::{Moment, Nanos, may_be_paused},
     counts::SpareCounts,
     engines::engine_for,
     number,
@@ -50,9 +50,12 @@ use super::{
 };
 
 /// The number of a task's timers that leave no spare after one of its spares has expired unclaimed. It is
-/// greater than the number of timers that a task starts in one poll, but not by much, so that a task which
+/// greater than the number of timers that most tasks start in one poll, but not by much, so that a task which
 /// was idle once is soon fast again.
 const WARY: u32 = 64;
+
+/// A spare that was due less than this ago may have woken the task for the poll that finds it expired.
+const JUST_NOW: Nanos = Nanos(100_000_000);
 
 /// The number of kinds whose shards a thread remembers: two for each of sixteen wheels. A further wheel
 /// shares the places of one of these, and timers that alternate between two such wheels take the lock of all
@@ -63,11 +66,10 @@ const KINDS: usize = 32;
 #[derive(Clone, Copy)]
 struct Wary {
     task: WakerId,
-    /// How many more of its timers leave no spare.
+    /// How many of its timers leave no spare.
+    timers: u32,
+    /// How many of these are left.
     left: u32,
-    /// The horizon when the expired spare was found. Until the horizon has moved, no timer leaves a spare,
-    /// because the task may be in the poll for which the expired one woke it.
-    horizon: Moment,
 }
 
 /// The entry of a cancelled timer, with the task that its waker wakes.
@@ -126,7 +128,7 @@ thread_local! {
             last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
             counted_shard: Cell::new(ptr::null()),
-            wary: Cell::new(Wary { task: WakerId::UNKNOWN, left: 0, horizon: Moment::ZERO }),
+            wary: Cell::new(Wary { task: WakerId::UNKNOWN, timers: 0, left: 0 }),
         }
     };
 }
@@ -362,8 +364,8 @@ impl Thread {
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
         let wary = self.wary.get();
-        if wary.task == spare.task && (wary.left > 0 || spare.shard.horizon() <= wary.horizon) {
-            let left = wary.left.saturating_sub(1);
+        if wary.task == spare.task && wary.left > 0 {
+            let left = wary.left - 1;
             self.wary.set(Wary { left, ..wary });
             return self.return_shard(spare.cancel());
         }
@@ -398,13 +400,13 @@ impl Thread {
 
     /// Stops keeping a task's spares for a while if this one has expired unclaimed.
     fn note_if_unclaimed(&self, spare: &Spare) {
-        let horizon = spare.shard.horizon();
-        if spare.entry.deadline <= horizon && horizon != Moment::NEVER {
-            self.wary.set(Wary {
-                task: spare.task,
-                left: WARY,
-                horizon,
-            });
+        let (task, deadline, shard) = (spare.task, spare.entry.deadline, &spare.shard);
+        if deadline <= shard.horizon() && !shard.has_ended() {
+            let is_again = |wary: &Wary| wary.task == task && shard.clock.now().since(deadline) < JUST_NOW;
+            let last = Some(self.wary.get()).filter(is_again);
+            let timers = last.map_or(WARY, |wary| wary.timers.saturating_mul(2));
+            let left = timers;
+            self.wary.set(Wary { task, timers, left });
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 /// histogram](https://iop.systems/blog/h2-histogram/).
 const PER_POWER: u64 = 8;
 /// The unit of the finest buckets, in nanoseconds.
-const UNIT: u64 = 1_000;
+pub(crate) const UNIT: u64 = 1_000;
 /// The number of buckets. Together they reach beyond an hour, and a longer lag counts in the last one.
 pub(crate) const BUCKETS: usize = 240;
 

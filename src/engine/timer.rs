@@ -34,8 +34,8 @@ pub(crate) struct Timer {
     /// The deadline or, while the timer is [`State::FromFirstPoll`], [`Moment::ZERO`] plus the delay.
     deadline: Moment,
     /// The deadline of the entry, which is the timer's deadline rounded up, or earlier. The timer has an
-    /// entry while it is [`State::Waiting`] and this is after the horizon of its shard. While it is not, this
-    /// is a moment that has passed.
+    /// entry while it is [`State::Waiting`] and this is after the horizon of its shard. While the timer is
+    /// [`State::Ahead`], this is a moment that has passed, unless the timer has lost its engine.
     entry_deadline: Moment,
     /// The task that the waker in the entry wakes. Unknown if each poll has to take the lock.
     task: WakerId,

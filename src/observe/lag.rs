@@ -161,9 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// The unit of the finest buckets, in nanoseconds.
-    const UNIT: u64 = 1_000;
+    use crate::engine::lag::UNIT;
 
     fn histogram(lags: &[u64]) -> LagHistogram {
         let stats = Stats::default();

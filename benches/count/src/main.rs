@@ -17,7 +17,7 @@ use std::{
     mem,
     pin::{Pin, pin},
     sync::{Arc, Barrier, Mutex},
-    task::{Context, Poll},
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -175,6 +175,7 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
         // Tokio has no labels.
         "timeout" | "label" => once(times, || timers.timeout(black_box(DURATION), Once::default())).await,
         "timeout-long" => once(times, || timers.timeout(black_box(LONG), Once::default())).await,
+        "fresh" => fresh(times, || timers.timeout(black_box(DURATION), Once::default())),
         "timeout-1k" => {
             once(times, || {
                 timers.timeout(black_box(DURATION), Large::<1_024>::default())
@@ -233,6 +234,20 @@ async fn once<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
     task::yield_now().await;
     thread::sleep(SLACK);
     repeat(times, |cx| poll_once(cx, timeout())).await;
+}
+
+/// Timeouts that wait once and find no spare, because their waker is not that of a task, as in a
+/// `FuturesUnordered`.
+fn fresh<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    let waker = Waker::from(Arc::new(Nobody));
+    let mut cx = Context::from_waker(&waker);
+    for _ in 0..times {
+        poll_once(&mut cx, timeout());
+    }
 }
 
 /// Requests of which each is a new task, as those of HTTP/2 are, with a timeout around a future that waits

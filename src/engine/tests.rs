@@ -13,9 +13,8 @@ use tokio::{
 };
 
 use super::{
-    clock::{Moment, Nanos},
-    engines::{self, existing},
-    shard::{Kind, Shard, TimerShard, kind_of},
+    engines,
+    shard::{Kind, Shard, TimerShard},
     shared::{Settings, Shared, WheelId},
     thread::{place, with, worker_index},
     timer::Timer,
@@ -207,43 +206,6 @@ fn a_thread_keeps_its_shard_as_timers_of_other_threads_end_on_it() {
     );
 }
 
-/// `select!` polls in any order, for example.
-#[test]
-fn timers_of_one_thread_are_started_in_any_order() {
-    assert_starts_without_a_lock(
-        || {
-            drop(started(new_timer(None)));
-            let last = with(|thread| thread.take_shard(kind_of(&None))).flatten();
-            assert!(last.is_some());
-            [new_timer(last), new_timer(None)]
-        },
-        |[first, second]| vec![started(second), started(first)],
-    );
-}
-
-#[test]
-fn the_long_timers_of_a_task_reuse_one_entry_once_it_has_cancelled_one() {
-    let task = multi(1).block_on(async {
-        let keeps_spare = || {
-            let deadline = with(|thread| thread.spare_deadline()).unwrap();
-            deadline
-                .is_some_and(|deadline| deadline < Moment::now().after(Nanos::of(Duration::from_secs(60))))
-        };
-        // Only after the first timer of a process can the wakers of tasks be told from others.
-        tokio::spawn(use_timer()).await.unwrap();
-        tokio::spawn(async move {
-            let mut kept = Vec::new();
-            for _ in 0..3 {
-                use_timer_of(Duration::from_secs(3600)).await;
-                kept.push(keeps_spare());
-            }
-            kept
-        })
-        .await
-    });
-    assert_eq!(task.unwrap(), [false, true, true]);
-}
-
 /// A timer that the wheel may refuse is in another shard, so that it has no use for the spare.
 #[test]
 fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
@@ -263,121 +225,6 @@ fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
     let (before, after) = task.unwrap();
     assert!(before.is_some());
     assert_eq!(after, before);
-}
-
-#[test]
-fn a_long_timer_waits_on_when_the_spare_that_it_took_over_has_expired() {
-    let task = multi(1).block_on(async {
-        tokio::spawn(use_timer()).await.unwrap();
-        tokio::spawn(async {
-            use_timer_of(Duration::from_secs(3600)).await;
-            use_timer_of(Duration::from_secs(3600)).await;
-            let kept = with(|thread| thread.spare_deadline()).unwrap();
-            let mut timer = Timer::from_first_poll(None, Duration::from_secs(3600));
-            let first = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
-            let is_left = with(|thread| thread.spare_deadline()).unwrap().is_some();
-            // As if the driver were due only in a minute.
-            let here = Handle::current().id();
-            let engines = engines::of_wheel(Shared::global());
-            let shards = engines.iter().flat_map(|engine| existing(&engine.shards));
-            let woken: usize = shards
-                .filter(|shard| shard.runtime == Some(here))
-                .map(|shard| {
-                    let in_a_minute = Moment::now().after(Nanos::of(Duration::from_secs(60)));
-                    let tick = shard.clock.tick_at(in_a_minute);
-                    let mut due = Vec::new();
-                    shard.visit(tick, shard.clock.start_of(tick), usize::MAX, &mut due);
-                    due.len()
-                })
-                .sum();
-            let second = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
-            (kept.is_some(), first, is_left, woken, second, timer.is_elapsed())
-        })
-        .await
-    });
-    assert_eq!(
-        task.unwrap(),
-        (true, Poll::Pending, false, 1, Poll::Pending, false)
-    );
-}
-
-/// Each entry would otherwise be moved, only to be removed when the next one takes its place.
-#[test]
-fn a_task_that_gives_up_many_long_timers_keeps_one_of_their_entries() {
-    let task = multi(1).block_on(async {
-        tokio::spawn(use_timer()).await.unwrap();
-        tokio::spawn(async {
-            let mut timers: Vec<_> = (0..4)
-                .map(|_| Timer::from_first_poll(None, Duration::from_secs(3600)))
-                .collect();
-            poll_fn(|cx| {
-                timers.iter_mut().for_each(|timer| _ = timer.poll(cx.waker()));
-                Poll::Ready(())
-            })
-            .await;
-            let mut kept = Vec::new();
-            for timer in timers {
-                drop(timer);
-                kept.push(with(|thread| thread.spare_deadline()).unwrap());
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            kept
-        })
-        .await
-    });
-    let kept = task.unwrap();
-    assert_eq!((kept[0], kept[1].is_some()), (None, true));
-    assert_eq!(kept[1..], [kept[1]; 3]);
-}
-
-/// Putting the entry off would leave the spare a void key if the bucket had meanwhile expired as a whole.
-#[test]
-fn the_entry_of_a_long_timer_that_is_due_soon_is_not_put_off_as_it_is_cancelled() {
-    let task = multi(1).block_on(async {
-        tokio::spawn(use_timer()).await.unwrap();
-        tokio::spawn(async {
-            let soon = Moment::now().after(Nanos::of(Duration::from_secs(9)));
-            for _ in 0..2 {
-                let mut timer = Timer::from_first_poll(None, Duration::from_secs(3600));
-                let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
-                assert_eq!(polled, Poll::Pending);
-                assert!(timer.reset(soon).is_none());
-            }
-            let deadline = with(|thread| thread.spare_deadline()).unwrap();
-            (deadline, soon.after(Nanos::of(Duration::from_secs(1))))
-        })
-        .await
-    });
-    let (deadline, soon) = task.unwrap();
-    assert!(
-        deadline.is_some_and(|deadline| deadline < soon),
-        "{deadline:?} is not {soon:?}"
-    );
-}
-
-/// Otherwise the entry would expire in between during every wait of a connection that is idle for most of its
-/// timeout.
-#[test]
-fn the_long_timers_of_tasks_that_take_turns_are_due_at_their_deadlines() {
-    let runtime = multi(1);
-    let waits = || async {
-        let mut kept = false;
-        for _ in 0..3 {
-            use_timer_of(Duration::from_secs(3600)).await;
-            kept |= with(|thread| thread.spare_deadline()).unwrap().is_some();
-        }
-        kept
-    };
-    let kept = runtime.block_on(async {
-        tokio::spawn(use_timer()).await.unwrap();
-        // Spawned by a task of the only worker, so that both exist before one of them runs.
-        let both = tokio::spawn(async move {
-            let [one, other] = [tokio::spawn(waits()), tokio::spawn(waits())];
-            one.await.unwrap() || other.await.unwrap()
-        });
-        both.await.unwrap()
-    });
-    assert!(!kept);
 }
 
 /// Looking up a shard takes the lock of all engines.

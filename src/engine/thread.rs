@@ -6,8 +6,7 @@
 //! spare must not:
 //!
 //! - *Own anything but a task's memory.* An entry is therefore kept only if one of Tokio's tasks bound its
-//!   timer to the engine, no other task has polled the timer since, and the entry was due within about a
-//!   minute. Other executors' wakers may own their futures, and a task of another runtime keeps that
+//!   timer to the engine and no other task has polled the timer since. Other executors' wakers may own their futures, and a task of another runtime keeps that
 //!   runtime's descriptors open, which is why a wheel that was given a runtime has no spares. One case goes
 //!   undetected: a task that starts timers within the `enter` of another runtime.
 //! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
@@ -80,10 +79,9 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// Cancels the entry. Returns its shard.
-    pub(crate) fn cancel(self) -> Arc<Shard> {
+    /// Cancels the entry.
+    pub(crate) fn cancel(self) {
         self.shard.cancel_spare(self.entry);
-        self.shard
     }
 }
 
@@ -95,19 +93,10 @@ pub(crate) struct Thread {
     learning: Cell<Weak<()>>,
     /// How many timers have been bound while the worker was unknown, although they could have used it.
     unlearnt: Cell<u32>,
-    /// The shards of the timers that ended here last. They are handed from one timer to the next, because
-    /// cloning and dropping an `Arc` would be most of the cost of a timeout around a ready future.
-    last_shards: [Cell<Option<Arc<Shard>>>; KINDS],
     /// The shards that this thread looked up last, because a lookup takes the lock of all engines. They are
-    /// used when `last_shards` cannot help, because a timer that has not been polled yet took the shard from
-    /// there, or a timer from another thread left its own shard there. They are weak so that they keep no
-    /// runtime's descriptors open.
+    /// weak so that they keep no runtime's descriptors open.
     own_shards: [Cell<Weak<Shard>>; KINDS],
     spare: RefCell<Option<Spare>>,
-    /// The task that last cancelled a long timer here, one of `LONGEST_SPARE` or more. Long timers of tasks
-    /// that take turns leave no spares, because most of these tasks wait beyond the deadline that a spare
-    /// would have.
-    last_long: Cell<WakerId>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
@@ -122,10 +111,8 @@ thread_local! {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
             unlearnt: Cell::new(0),
-            last_shards: [const { Cell::new(None) }; KINDS],
             own_shards: [const { Cell::new(Weak::new()) }; KINDS],
             spare: RefCell::new(None),
-            last_long: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
             counted_shard: Cell::new(ptr::null()),
             wary: Cell::new(Wary { task: WakerId::UNKNOWN, timers: 0, left: 0 }),
@@ -167,7 +154,7 @@ pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> 
     None
 }
 
-/// Returns the index of a kind in `last_shards` and `own_shards`. The shard there may be another wheel's.
+/// Returns the index of a kind in `own_shards`. The shard there may be another wheel's.
 pub(super) fn place(kind: Kind) -> usize {
     kind.0 as usize % KINDS
 }
@@ -272,27 +259,19 @@ impl Thread {
         let index = index.filter(|_| here == runtime);
         let number = index.unwrap_or_else(number::get);
         let serves = |shard: &Arc<Shard>| runtime.is_some_and(|runtime| shard.serves(kind, runtime, number));
-        let last = &self.last_shards[place(kind)];
         if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
             self.note_if_unclaimed(&spare);
             self.set_spare_deadline(Moment::ZERO);
             if serves(&spare.shard) {
-                if let Some(former) = shard.replace(spare.shard) {
-                    // It only told the kind, and the thread's next timer can use it for that.
-                    last.set(last.take().or(Some(former)));
-                }
+                *shard = Some(spare.shard);
                 return Some(spare.entry);
             }
             // The spare's timer was started on another thread. Its entry could keep that thread's shard from
             // freeing the memory of a burst, which happens when the last entry leaves.
-            drop(spare.cancel());
+            spare.cancel();
         }
         if !shard.as_ref().is_some_and(serves) {
-            let known = last
-                .take()
-                .filter(serves)
-                .or_else(|| self.own_shard(kind).filter(serves));
-            *shard = known.or_else(|| {
+            *shard = self.own_shard(kind).filter(serves).or_else(|| {
                 let found = engine_for(shared_of(shard), runtime).shard(number, kind);
                 if found.runtime != runtime {
                     // The runtime that this thread knew has ended, and the thread works for another one.
@@ -320,26 +299,11 @@ impl Thread {
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
-    /// Records that a task cancels a long timer here. Returns whether the task has use for the entry: it also
-    /// cancelled the previous long timer here, and has no spare. A task that cancels many timers at once has
-    /// a spare from the second one on.
-    pub(crate) fn note_long(&self, task: WakerId) -> bool {
-        let has_spare = |spare: &Spare| spare.task == task;
-        self.last_long.replace(task) == task && !self.spare.borrow().as_ref().is_some_and(has_spare)
-    }
-
     /// Counts a spare that has been taken over.
     pub(crate) fn count_take_over(&self) {
         if let Some(counts) = self.counts.get() {
             counts.count_take_over();
         }
-    }
-
-    /// Takes out the shard of the last timer of a kind that ended here.
-    #[inline]
-    pub(crate) fn take_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let last = self.last_shards[place(kind)].take();
-        last.filter(|shard| shard.kind == kind)
     }
 
     /// Returns the shard that this thread looked up last for timers of a kind, if it still exists.
@@ -352,14 +316,6 @@ impl Thread {
         upgraded.filter(|shard| shard.kind == kind)
     }
 
-    /// Remembers the shard of a timer that is gone, unless that would keep a runtime's descriptors open.
-    #[inline]
-    pub(crate) fn return_shard(&self, shard: Arc<Shard>) {
-        if !shard.has_builder_runtime {
-            drop(self.last_shards[place(shard.kind)].replace(Some(shard)));
-        }
-    }
-
     /// Keeps the entry of a cancelled timer as the spare, in place of the former one.
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
@@ -367,11 +323,11 @@ impl Thread {
         if wary.task == spare.task && wary.left > 0 {
             let left = wary.left - 1;
             self.wary.set(Wary { left, ..wary });
-            return self.return_shard(spare.cancel());
+            return spare.cancel();
         }
         if spare.shard.shared.has_no_handle() {
             // This may be the last timer that keeps the engine alive.
-            return self.return_shard(spare.cancel());
+            return spare.cancel();
         }
         if self.counted_shard.get() != Arc::as_ptr(&spare.shard) {
             self.count_spares_of(&spare.shard);
@@ -379,8 +335,7 @@ impl Thread {
         self.set_spare_deadline(spare.entry.deadline);
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.note_if_unclaimed(&former);
-            // Its shard is not needed, because the next timer gets the new spare's.
-            drop(former.cancel());
+            former.cancel();
         }
     }
 

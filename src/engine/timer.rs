@@ -18,13 +18,8 @@ use super::{
     waker_id::WakerId,
 };
 
-/// A spare is due less than this, which is 69 s, after its timer was started or cancelled, so it leaves the
-/// wheel after about a minute.
-const LONGEST_SPARE: Nanos = Nanos(1 << 36);
-
-/// A timer takes over a spare only if the spare's remaining time is at least the timer's duration, or
-/// [`LONGEST_SPARE`] if that is less, divided by this. Otherwise the timer would soon have to be started
-/// again.
+/// A timer takes over a spare only if the spare's remaining time is at least the timer's duration divided by
+/// this. Otherwise the timer would soon have to be started again.
 const TAKE_OVER_DIVISOR: u64 = 8;
 
 /// One timer.
@@ -41,7 +36,8 @@ pub(crate) struct Timer {
     task: WakerId,
     key: Option<Key>,
     state: State,
-    on_cancel: OnCancel,
+    /// Whether the entry becomes a spare when the timer is dropped.
+    leaves_spare: bool,
     admission: Admission,
 }
 
@@ -69,18 +65,6 @@ enum State {
     Elapsed,
 }
 
-/// What happens to the entry if the timer is cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OnCancel {
-    Remove,
-    /// It becomes a spare.
-    Keep,
-    /// The timer is longer than [`LONGEST_SPARE`]. If its task cancels such timers one after the other, the
-    /// entry is brought forward and becomes a spare. A timer that takes the spare over and still waits when
-    /// it is due is started again for the rest.
-    BringForward,
-}
-
 /// The outcome of a poll. Only a timer that may be refused fails.
 pub(crate) type Polled = Poll<Result<(), Refusal>>;
 
@@ -93,7 +77,7 @@ impl Timer {
             task: WakerId::UNKNOWN,
             key: None,
             state,
-            on_cancel: OnCancel::Remove,
+            leaves_spare: false,
             admission: Admission::First,
         }
     }
@@ -283,7 +267,7 @@ impl Timer {
                 return false;
             }
             // This may be a task of another runtime, whose memory and descriptors a spare would keep.
-            self.on_cancel = OnCancel::Remove;
+            self.leaves_spare = false;
             task = other;
         }
         self.task = remembered(task, &shard.clock);
@@ -353,7 +337,7 @@ impl Timer {
             spare.task.is(waker)
                 && (entry_deadline > horizon || planted("unchecked_take_over"))
                 && spare.shard.clock.is_due_by(entry_deadline, deadline)
-                && (left >= wait / TAKE_OVER_DIVISOR || left >= LONGEST_SPARE.0 / TAKE_OVER_DIVISOR)
+                && left >= wait / TAKE_OVER_DIVISOR
                 && thread.spare_serves(spare, &self.shard)
         };
         let Some(spare) = thread.take_spare_if(fits) else {
@@ -361,11 +345,9 @@ impl Timer {
         };
         (self.deadline, self.entry_deadline, self.task) = (deadline, spare.entry.deadline, spare.task);
         (self.key, self.state) = (Some(spare.entry.key), State::Waiting);
-        self.on_cancel = OnCancel::Keep;
+        self.leaves_spare = true;
         thread.count_take_over();
-        if let Some(shard) = self.shard.replace(spare.shard) {
-            thread.return_shard(shard);
-        }
+        self.shard = Some(spare.shard);
         true
     }
 
@@ -430,13 +412,7 @@ impl Timer {
             StartOutcome::Waits(key) => {
                 (self.key, self.entry_deadline) = (Some(key), entry_deadline);
                 (self.task, self.state) = (task, State::Waiting);
-                self.on_cancel = if is_restart || !task.is_task() || !shard.may_have_spares() {
-                    OnCancel::Remove
-                } else if left < LONGEST_SPARE {
-                    OnCancel::Keep
-                } else {
-                    OnCancel::BringForward
-                };
+                self.leaves_spare = !is_restart && task.is_task() && shard.may_have_spares();
                 self.admission = Admission::Again;
                 Poll::Pending
             }
@@ -589,7 +565,7 @@ impl Timer {
     /// polled again nevertheless, it starts again.
     #[inline]
     pub(crate) fn cancel_unless_kept(&mut self) {
-        if self.on_cancel == OnCancel::Remove && self.state == State::Waiting {
+        if !self.leaves_spare && self.state == State::Waiting {
             self.cancel();
         }
     }
@@ -606,8 +582,8 @@ impl Timer {
     /// cancelled.
     #[inline]
     fn leave_to(&mut self, thread: &Thread) {
-        if self.on_cancel != OnCancel::Keep && self.entry_deadline > self.horizon() {
-            self.cancel_or_bring_forward(thread);
+        if !self.leaves_spare && self.entry_deadline > self.horizon() {
+            drop(self.cancel());
         }
         let (deadline, task) = (self.entry_deadline, self.task);
         match (self.shard.take(), self.key.take()) {
@@ -615,22 +591,8 @@ impl Timer {
                 let entry = SpareEntry { key, deadline };
                 thread.keep(Spare { shard, entry, task });
             }
-            (Some(shard), _) => thread.return_shard(shard),
-            (None, _) => {}
+            _ => {}
         }
-    }
-
-    /// Brings the entry of a long timer forward so that it may become a spare, if the task has use for one.
-    /// Otherwise, this cancels the entry.
-    fn cancel_or_bring_forward(&mut self, thread: &Thread) {
-        let has_use = self.on_cancel == OnCancel::BringForward && thread.note_long(self.task);
-        let Some(shard) = self.shard.as_ref().filter(|_| has_use) else {
-            return drop(self.cancel());
-        };
-        let soon = shard.clock.now().after(Nanos(LONGEST_SPARE.0 / 2));
-        let due = shard.clock.due(soon, 1);
-        // The entry may be due sooner already, if most of its time has passed or if the timer was reset.
-        self.bring_entry_to(due).into_iter().for_each(Waker::wake);
     }
 }
 
@@ -645,13 +607,12 @@ fn remembered(task: WakerId, clock: &Clock) -> WakerId {
 }
 
 /// Returns the time that is left until `deadline`, and `now`. If `now` is not known, this reads the clock,
-/// unless the timer has no slack and is short enough for its entry to become a spare. The time returned may
-/// then be too long.
+/// unless the timer has no slack. The time returned may then be too long.
 #[inline]
 fn time_left(shard: &Shard, deadline: Moment, now: Option<Moment>) -> (Nanos, Option<Moment>) {
     // The horizon is never after now, so this is at least the time that is left.
     let most = deadline.since(now.unwrap_or_else(|| shard.horizon()));
-    if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
+    if now.is_some() || shard.clock.resolution(most) == 1 {
         return (most, now);
     }
     let now = shard.alarm.now();

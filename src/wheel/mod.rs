@@ -301,12 +301,12 @@ impl Wheel {
     /// remembers, if there is one.
     #[inline]
     pub(crate) fn unbound_shard(&self) -> TimerShard {
-        take_shard_like(&self.0.unbound)
+        own_shard_like(&self.0.unbound)
     }
 
     /// Returns the shard of a new, unbound timer that the wheel may refuse, as [`Wheel::unbound_shard`] does.
     pub(crate) fn unbound_refusable_shard(&self) -> TimerShard {
-        take_shard_like(&self.0.unbound_refusable)
+        own_shard_like(&self.0.unbound_refusable)
     }
 
     /// Returns the shard of an unbound timer that the wheel may not refuse and that any thread may be the
@@ -336,17 +336,9 @@ impl Wheel {
     }
 }
 
-/// Takes out the shard in which a new timer of the kind of `unbound` will probably wait: that of the last
-/// such timer that ended on this thread. If there is none, returns another one of that kind.
-#[inline]
-fn take_shard_like(unbound: &TimerShard) -> TimerShard {
-    let last = thread::with(|thread| thread.take_shard(kind_of(unbound))).flatten();
-    last.or_else(|| own_shard_like(unbound))
-}
-
 /// Returns this thread's own shard or, if it has none, `unbound`, whose count of references all workers
 /// share.
-#[cold]
+#[inline]
 fn own_shard_like(unbound: &TimerShard) -> TimerShard {
     let own = thread::with(|thread| thread.own_shard(kind_of(unbound))).flatten();
     own.or_else(|| unbound.clone())

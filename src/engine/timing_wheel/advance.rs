@@ -59,8 +59,8 @@ impl<T> TimingWheel<T> {
                 (_, Some((_, top))) if self.is_top(top) && self.is_rounds_away(now) => self.sort_rounds(now),
                 // The only level: the bucket may have timers of later rounds, so each is looked at.
                 (_, Some((begin, 0))) if self.is_top(0) => self.move_hand(begin),
-                (_, Some((begin, level))) if self.expires_whole(level, self.levels[level].number(begin)) => {
-                    limit -= self.expire_bucket(level, begin, limit, expired, &mut done);
+                (_, Some((begin, 0))) => {
+                    limit -= self.expire_bucket(begin, limit, expired, &mut done);
                 }
                 (_, Some((begin, level))) => {
                     // A bucket must be empty when it begins.
@@ -78,13 +78,12 @@ impl<T> TimingWheel<T> {
     /// the number of expired timers.
     fn expire_bucket(
         &mut self,
-        level: usize,
         begin: Tick,
         limit: usize,
         expired: &mut Vec<T>,
         done: &mut Advanced,
     ) -> usize {
-        let level = &mut self.levels[level];
+        let level = &mut self.levels[0];
         let at = level.index(level.number(begin));
         let (mut next, mut taken) = (level.buckets[at].head, 0);
         while taken < limit && next != NIL {
@@ -102,12 +101,6 @@ impl<T> TimingWheel<T> {
             }
         }
         taken
-    }
-
-    /// Returns whether a bucket expires as a whole when it begins, and so is not spread. On the top level it
-    /// may have timers of later rounds.
-    fn expires_whole(&self, level: usize, number: u64) -> bool {
-        !self.is_top(level) && self.levels[level].is_whole(number)
     }
 
     /// Returns the next tick at which `advance` has something to do. It is no later than the earliest
@@ -129,11 +122,8 @@ impl<T> TimingWheel<T> {
         let levels = self.levels.iter().enumerate();
         let mut visits = levels.filter_map(|(level, ring)| {
             let number = self.next_used(level)?;
-            let ahead = if self.expires_whole(level, number) {
-                0
-            } else {
-                (1 << ring.shift) / 2
-            };
+            // Half a bucket ahead of a coarse one, which has to be spread.
+            let ahead = (1 << ring.shift) / 2;
             Some(Tick(ring.begin(number).0 - ahead).max(soonest))
         });
         match visits.next()? {
@@ -328,9 +318,7 @@ impl<T> TimingWheel<T> {
     /// Returns whether the bucket after the hand still has timers to be spread.
     fn is_to_be_spread(&self, level: usize) -> bool {
         let next = self.levels[level].number(self.now) + 1;
-        !self.levels[level].bucket(next).is_empty()
-            && !self.expires_whole(level, next)
-            && !self.is_walked_through(level)
+        !self.levels[level].bucket(next).is_empty() && !self.is_walked_through(level)
     }
 
     /// Returns how many timers to spread in this tick. In the first half of the bucket before, it is

@@ -33,18 +33,12 @@ impl<T> TimingWheel<T> {
                 let entries = list(*bucket, Place((level * ring.len + at) as u32));
                 used.extend((!entries.is_empty()).then_some(at));
                 told.extend(ring.used.next(at).filter(|next| *next == at));
-                let is_mixed = ring.whole.get(at) == Some(&false);
-                assert!(!is_mixed || !entries.is_empty(), "2: an empty bucket is mixed");
                 let cursor = entries.iter().position(|index| *index == self.cursor);
                 looked_at |= cursor.is_some();
                 for (position, index) in entries.into_iter().enumerate() {
                     let due = self.entries[index as usize].due;
                     let number = ring.number(due);
                     assert_eq!(at, ring.index(number), "3: bucket of {due:?} on level {level}");
-                    assert!(
-                        is_mixed || level == top || due == ring.begin(number),
-                        "2: {due:?} hangs in a whole bucket of level {level}"
-                    );
                     let is_due = top == 0 && due == now;
                     assert!(
                         due > now || is_due,
@@ -80,7 +74,6 @@ impl<T> TimingWheel<T> {
                     }
                     visits.push(match level {
                         0 => Tick(next),
-                        _ if level < top && !is_mixed => ring.begin(next),
                         _ => Tick((next << ring.shift) - (1 << ring.shift) / 2).max(Tick(now.0 + 1)),
                     });
                 }

@@ -100,15 +100,12 @@ impl Bucket {
 /// number `n` is in the ring at `n` modulo its length. The bitmap records which buckets are in use, so that
 /// empty ones need not be looked at.
 pub(super) struct Level {
-    /// Allocated with the first timer of the level, as `used` and `whole` are, because most shards use only
-    /// the finer levels.
+    /// Allocated with the first timer of the level, as `used` is, because most shards use only the finer
+    /// levels.
     pub(super) buckets: Box<[Bucket]>,
     /// The number of buckets, a power of two.
     pub(super) len: usize,
     pub(super) used: Bitmap,
-    /// `false` for a bucket that is marked as mixed: since it was empty, it has had a timer that is due after
-    /// the bucket begins.
-    pub(super) whole: Box<[bool]>,
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
     pub(super) last_tick: Tick,
@@ -123,7 +120,6 @@ impl Level {
             buckets: Box::default(),
             len,
             used: Bitmap::default(),
-            whole: Box::default(),
             shift,
             last_tick: Tick::MAX,
             first: (level * len) as u32,
@@ -149,12 +145,6 @@ impl Level {
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
 
-    /// Returns whether a bucket is not marked as mixed. Below the top level, every timer in it is then due
-    /// when the bucket begins.
-    pub(super) fn is_whole(&self, number: u64) -> bool {
-        self.whole.get(self.index(number)) != Some(&false)
-    }
-
     /// Returns the place of a tick that belongs on this level.
     pub(super) fn place(&self, due: Tick) -> Place {
         Place(self.first + self.index(self.number(due)) as u32)
@@ -170,7 +160,6 @@ impl Level {
         if self.buckets.is_empty() {
             self.allocate();
         }
-        self.mark_if_mixed(due);
         let (place, at) = (self.place(due), self.index(self.number(due)));
         let bucket = &mut self.buckets[at];
         if bucket.is_empty() {
@@ -183,17 +172,6 @@ impl Level {
     fn allocate(&mut self) {
         self.buckets = vec![Bucket::EMPTY; self.len].into_boxed_slice();
         self.used = Bitmap::new(self.len);
-        // An array of `true` comes from `malloc`, and takes 220 instructions less than zeros from `calloc`,
-        // which skips the allocator's cache in glibc.
-        self.whole = vec![true; self.len].into_boxed_slice();
-    }
-
-    /// Marks the bucket of the tick `due` as mixed, unless the bucket begins at that tick.
-    pub(super) fn mark_if_mixed(&mut self, due: Tick) {
-        let number = self.number(due);
-        if due != self.begin(number) {
-            self.whole[self.index(number)] = false;
-        }
     }
 
     /// Unlinks an entry from the bucket at `at`.
@@ -201,11 +179,10 @@ impl Level {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {
             self.used.remove(at);
-            self.whole[at] = true;
         }
     }
 
-    /// Empties the bucket at `at`, which is whole.
+    /// Empties the bucket at `at`.
     pub(super) fn clear(&mut self, at: usize) {
         self.buckets[at] = Bucket::EMPTY;
         self.used.remove(at);

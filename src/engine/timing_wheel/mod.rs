@@ -37,16 +37,11 @@
 //! of each level tells where the next used bucket is. A timer that is cancelled before its bucket is spread
 //! is never moved.
 //!
-//! **Whole buckets.** The owner may round deadlines up to a multiple of a power of two ticks, so that timers
-//! expire in company. A coarse bucket is *whole* if all its timers are due when it begins. It is not spread,
-//! but expires in place. A bucket with other timers is marked as *mixed*, until it is empty again.
-//!
 //! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number
 //! 8, which `check_order` checks.
 //!
 //! 1. Every list is linked both ways, from its head to its tail, and each entry names the list that it is in.
-//! 2. A bucket's bit is set exactly if an entry is in the bucket. Below the top level, a bucket that is not
-//!    marked as mixed is whole.
+//! 2. A bucket's bit is set exactly if an entry is in the bucket.
 //! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the
 //!    level's last tick: the end of the bucket after the hand's on the next coarser level. The coarsest level
 //!    takes every tick. Entries of later rounds share its buckets.
@@ -219,8 +214,7 @@ impl<T> TimingWheel<T> {
         let former = mem::replace(&mut entry.value, value);
         let (place, is_last) = (entry.place, entry.next == NIL);
         let level = level_of(&mut self.levels, self.now, due);
-        if let Some(level) = level.filter(|level| is_last && level.place(due) == place) {
-            level.mark_if_mixed(due);
+        if level.is_some_and(|level| is_last && level.place(due) == place) {
             self.entries[index as usize].due = due;
             return former;
         }

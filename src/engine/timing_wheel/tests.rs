@@ -492,51 +492,6 @@ fn a_timer_that_goes_while_its_bucket_is_spread_takes_no_other_along() {
     }
 }
 
-/// Level 1's buckets span 4 ticks. Level 0 has the two that the hand is in, and the next.
-#[test]
-fn a_bucket_whose_timers_are_all_due_as_it_begins_expires_as_it_is() {
-    let mut wheel = wheel_of(8, 3, &[20, 20, 20]);
-    assert_eq!(
-        wheel.next_visit(),
-        Some(Tick(20)),
-        "no visit is needed to spread it"
-    );
-    let mut expired = Vec::new();
-    assert_eq!(
-        wheel.advance(Tick(18), NO_LIMIT, &mut expired),
-        Advanced::default()
-    );
-    wheel.insert(Tick(20), (20, 3));
-    let mut calls = Vec::new();
-    for number in 4.. {
-        let advanced = wheel.advance(Tick(20), 2, &mut expired);
-        wheel.assert_consistent();
-        calls.push((advanced.expired, advanced.cascaded));
-        if !advanced.more {
-            break;
-        }
-        // It is due now, and comes after those that were waiting.
-        wheel.insert(Tick(20), (20, number));
-    }
-    assert_eq!(calls, [(2, 0), (2, 0), (2, 0)]);
-    assert_eq!(expired, [0, 1, 2, 3, 4, 5].map(|number| (20, number)));
-}
-
-#[test]
-fn a_bucket_with_a_timer_that_is_due_later_is_spread_until_it_is_empty() {
-    let mut wheel = wheel_of(8, 3, &[20]);
-    let later = wheel.insert(Tick(21), (21, 1));
-    assert_eq!(wheel.next_visit(), Some(Tick(18)));
-    wheel.remove(later);
-    assert_eq!(wheel.next_visit(), Some(Tick(18)));
-    assert_eq!(wheel.expire_until(20), [(20, 0)]);
-    wheel.insert(Tick(52), (52, 2));
-    assert_eq!(wheel.next_visit(), Some(Tick(40)), "on level 2 it is not whole");
-    assert_eq!(wheel.expire_until(40), []);
-    assert_eq!(wheel.next_visit(), Some(Tick(52)), "on level 1 it is");
-    assert_eq!(wheel.expire_until(52), [(52, 2)]);
-}
-
 // Order.
 
 /// The timer keeps its place among the others of its bucket.

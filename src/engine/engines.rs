@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     clock::{Clock, Moment, Nanos},
-    counts::{self, Counts},
+    counts::Counts,
     driver::{
         alarm::{Alarm, Driver, Next, SetOutcome},
         is_alternative,
@@ -136,8 +136,7 @@ pub(crate) struct WheelUsage {
     pub(crate) arena_bytes: usize,
 }
 
-/// Adds up the counts and the memory of a wheel's engines, the counts of engines that have ended, and those
-/// of the threads' spares.
+/// Adds up the counts and the memory of a wheel's engines, and the counts of engines that have ended.
 pub(crate) fn usage(shared: &Shared) -> WheelUsage {
     loop {
         let ended = shared.ended_tally();
@@ -152,17 +151,15 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
 
 fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
     let engines = of_wheel(shared);
-    let (mut entries, mut arena_bytes) = (0, 0);
+    let (mut pending, mut arena_bytes) = (0, 0);
     for shard in engines.iter().flat_map(|engine| existing(&engine.shards)) {
         let usage = shard.usage();
         tally.add(usage.tally);
-        entries += usage.entries;
+        pending += usage.pending;
         arena_bytes += usage.arena_bytes;
     }
-    let spares = counts::sums(|shard| shard.kind.wheel() == shared.wheel);
-    tally.add(spares.tally);
     WheelUsage {
-        counts: Counts::new(tally, entries.saturating_sub(spares.kept.len())),
+        counts: Counts::new(tally, pending),
         engines: engines.len(),
         arena_bytes,
     }
@@ -300,15 +297,12 @@ impl Engine {
         }
     }
 
-    /// Returns whether the engine can end, because its wheel has no handle and no timers here. The entry of a
-    /// spare does not count as a timer.
+    /// Returns whether the engine can end, because its wheel has no handle and no timers here.
     fn is_unused(&self) -> bool {
         if !self.shared.has_no_handle() {
             return false;
         }
-        let entries: usize = existing(&self.shards).map(|shard| shard.usage().entries).sum();
-        let is_own = |shard: &Shard| existing(&self.shards).any(|own| std::ptr::eq(&**own, shard));
-        entries == 0 || entries == counts::sums(is_own).kept.len()
+        existing(&self.shards).all(|shard| shard.usage().pending == 0)
     }
 
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. Appends their

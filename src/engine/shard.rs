@@ -15,7 +15,7 @@
 //! 5. No user code runs under a lock: wakers are cloned before it is taken, and woken or dropped after it is
 //!    released. Memory that takes long to free is freed then, too.
 
-use std::{fmt, mem, task::Waker};
+use std::{fmt, task::Waker};
 
 use tokio::runtime::Id;
 
@@ -23,8 +23,12 @@ use super::{
     clock::{Clock, Moment},
     driver::alarm::Alarm,
     shared::{Admission, Refusal, Shared, Tally, WheelId},
-    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, planted, try_lock},
-    timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
+    sync::{
+        Arc, AtomicU64, Mutex, MutexGuard,
+        Ordering::{Acquire, Relaxed, Release},
+        lock, planted, try_lock,
+    },
+    timing_wheel::{Advanced, Arena, Key, Site, Tick, TimingWheel},
 };
 
 /// An empty arena keeps this many cells.
@@ -44,6 +48,12 @@ pub(crate) struct Shard {
     next_visit: AtomicU64,
     /// When the driver probably visits this shard after that.
     visit_after_next: AtomicU64,
+    /// When the spare of this shard is due, or [`Moment::ZERO`]. A shard has at most one, so that it can be
+    /// counted: its entry is no pending timer, but one that was cancelled.
+    spare_due: AtomicU64,
+    /// How many timers have taken over a spare, each of which counts as one timer cancelled and one
+    /// registered. Only the thread that has the spare writes this.
+    taken_over: AtomicU64,
     /// A copy of the alarm's clock, because other threads write to the cache lines of the alarm.
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
@@ -71,10 +81,6 @@ impl Kind {
     /// Returns the two kinds of a wheel's timers, the second of which it may refuse.
     pub(crate) const fn both_of(wheel: WheelId) -> [Kind; 2] {
         [Kind(2 * wheel.0), Kind(2 * wheel.0 + 1)]
-    }
-
-    pub(crate) fn wheel(self) -> WheelId {
-        WheelId(self.0 / 2)
     }
 
     pub(crate) fn may_refuse(self) -> bool {
@@ -157,6 +163,8 @@ impl Shard {
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             next_visit: AtomicU64::new(Moment::NEVER.0),
             visit_after_next: AtomicU64::new(Moment::NEVER.0),
+            spare_due: AtomicU64::new(Moment::ZERO.0),
+            taken_over: AtomicU64::new(0),
             kind,
             capacity: shared.settings.capacity.div_ceil(shards),
             has_builder_runtime: shared.builder_runtime().is_some(),
@@ -223,24 +231,18 @@ impl Shard {
         ended_at.is_some_and(|last| deadline <= last)
     }
 
-    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`. The cell of a `spare` in
-    /// this shard is reused or, if the timer does not start, freed.
+    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`.
     #[inline]
     pub(crate) fn start(
         &self,
         waker: Waker,
         (due, deadline): (Tick, Moment),
-        spare: Option<SpareEntry>,
         admission: Admission,
     ) -> StartOutcome {
         let mut guard = self.lock_noting_contention();
         let state = &mut *guard;
-        let horizon = self.horizon();
         if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
-            spare
-                .into_iter()
-                .for_each(|spare| self.count_spare(spare.deadline));
             return if self.kind.may_refuse() && self.shared.limit.is_shutdown() {
                 StartOutcome::Refused(Refusal::Shutdown)
             } else {
@@ -248,9 +250,7 @@ impl Shard {
             };
         }
         let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
-        state.tally.cancelled += u64::from(spare.is_some());
-        let spare = spare.filter(|spare| spare.deadline > horizon || planted("void_spare"));
-        let outcome = if deadline <= horizon {
+        let outcome = if deadline <= self.horizon() {
             Err(StartOutcome::HasPassed)
         } else if self.kind.may_refuse() {
             self.shared.limit.admit(admission).map_err(StartOutcome::Refused)
@@ -258,27 +258,19 @@ impl Shard {
             Ok(())
         };
         if let Err(outcome) = outcome {
-            let spent = spare.map(|spare| wheel.remove(spare.key));
             drop(guard);
-            drop((spent, waker));
+            drop(waker);
             self.alarm.notify_if_no_handle(&self.shared);
             return outcome;
         }
         state.tally.registered += 1;
-        let (key, spent) = match spare {
-            Some(SpareEntry { key, .. }) => {
-                let spent = wheel.reinsert(&key, due, waker);
-                (key, Some(spent))
-            }
-            None => (wheel.insert(due, waker), None),
-        };
+        let key = wheel.insert(due, waker);
         if deadline < self.next_visit() && !planted("wake_at") {
             let ended = self.unlock_and_wake_by(guard, deadline);
             ended.into_iter().for_each(Waker::wake);
         } else {
             drop(guard);
         }
-        drop(spent);
         StartOutcome::Waits(key)
     }
 
@@ -363,16 +355,21 @@ impl Shard {
 
     fn take_out(&self, key: Key, deadline: Moment, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
-        let wheel = self.wheel_of(&mut guard, deadline)?;
-        let waker = wheel.remove(key);
-        let arena = wheel.release_arena(RETAINED.max(self.capacity));
-        self.notify_of_removal(deadline);
+        let (waker, arena) = self.remove(&mut guard, key, deadline)?;
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
         self.release(1);
         self.alarm.notify_if_no_handle(&self.shared);
         Some(waker)
+    }
+
+    /// Removes an entry if it is still there. Returns its waker, and memory to be freed with no lock held.
+    fn remove(&self, state: &mut State, key: Key, deadline: Moment) -> Option<(Waker, Option<Arena<Waker>>)> {
+        let wheel = self.wheel_of(state, deadline)?;
+        let waker = wheel.remove(key);
+        self.notify_of_removal(deadline);
+        Some((waker, wheel.release_arena(RETAINED.max(self.capacity))))
     }
 
     /// Makes the engine's task put off the next turn if that may have been set for an entry that was due at
@@ -397,41 +394,62 @@ impl Shard {
         tick.map_or(Moment::NEVER, |tick| self.clock.start_of(tick))
     }
 
-    /// Cancels the entry of a spare.
+    /// Takes the shard's only place for a spare, for an entry that is due at `deadline`. Returns whether the
+    /// place was free.
+    pub(crate) fn claim_spare(&self, deadline: Moment) -> bool {
+        let claimed = self
+            .spare_due
+            .compare_exchange(Moment::ZERO.0, deadline.0, Acquire, Relaxed);
+        claimed.is_ok()
+    }
+
+    /// Counts a timer that has taken over the spare.
+    pub(crate) fn count_take_over(&self) {
+        self.taken_over.store(self.taken_over.load(Relaxed) + 1, Relaxed);
+        self.spare_due.store(Moment::ZERO.0, Release);
+    }
+
+    /// Cancels the entry of the spare, if it is still there, and counts its timer as cancelled, unless the
+    /// shard has counted it as it ended.
     pub(crate) fn cancel_spare(&self, spare: SpareEntry) {
-        if self.cancel(spare.key, spare.deadline).is_none() {
-            self.count_spare(spare.deadline);
+        let mut guard = lock(&self.state);
+        self.spare_due.store(Moment::ZERO.0, Release);
+        if guard.ended_at.is_none() {
+            guard.tally.cancelled += 1;
         }
+        let removed = self.remove(&mut guard, spare.key, spare.deadline);
+        drop(guard);
+        drop(removed);
     }
 
-    /// Counts the timer of a spare that is gone as cancelled, unless the engine has counted it as it ended.
-    fn count_spare(&self, deadline: Moment) {
-        if self.has_expired(deadline) {
-            self.add(Tally {
-                registered: 0,
-                cancelled: 1,
-            });
-        }
+    /// Returns when the spare is due, if there is one whose entry has not expired.
+    pub(crate) fn spare_due(&self) -> Option<Moment> {
+        let due = Moment(self.spare_due.load(Relaxed));
+        (due != Moment::ZERO && !self.has_expired(due)).then_some(due)
     }
 
-    /// Adds a thread's counts.
-    pub(crate) fn add(&self, tally: Tally) {
-        let mut state = lock(&self.state);
-        if state.ended_at.is_some() {
-            self.shared.add_ended(tally);
-        } else {
-            state.tally.add(tally);
-        }
-    }
-
-    /// Returns the shard's counts, the number of entries and the size of the arena in bytes.
+    /// Returns the shard's counts, the number of pending timers and the size of the arena in bytes.
     pub(crate) fn usage(&self) -> Usage {
         let state = lock(&self.state);
         let wheel = state.wheel.as_ref();
+        let spare_due = Moment(self.spare_due.load(Relaxed));
+        let is_entry = spare_due > self.horizon();
         Usage {
-            tally: state.tally,
-            entries: wheel.map_or(0, TimingWheel::len),
+            tally: self.tally(&state, spare_due != Moment::ZERO),
+            pending: wheel
+                .map_or(0, TimingWheel::len)
+                .saturating_sub(usize::from(is_entry)),
             arena_bytes: wheel.map_or(0, TimingWheel::arena_bytes),
+        }
+    }
+
+    /// Returns the counts, with the timers that have taken over a spare and, if `has_spare`, with the timer
+    /// that has left it.
+    fn tally(&self, state: &State, has_spare: bool) -> Tally {
+        let taken_over = self.taken_over.load(Relaxed);
+        Tally {
+            registered: state.tally.registered + taken_over,
+            cancelled: state.tally.cancelled + taken_over + u64::from(has_spare),
         }
     }
 
@@ -505,13 +523,17 @@ impl Shard {
         let wheel = state.wheel.take();
         let taken = wheel.as_ref().map_or(0, TimingWheel::len);
         // In the middle of a turn, entries that are due by the horizon may be left. They count as expired,
-        // because their timers elapse at the next poll, and because a spare among them is counted as
-        // cancelled by its thread.
+        // because their timers elapse at the next poll.
         let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
         let left = taken - wheel.as_ref().map_or(0, due);
+        // A spare that is left is among them, and one that has expired is not.
+        let spare_due = Moment(self.spare_due.load(Relaxed));
+        let has_expired_spare = spare_due != Moment::ZERO && spare_due <= horizon;
         state.tally.cancelled += left as u64;
         self.release(taken);
-        self.shared.add_ended(mem::take(&mut state.tally));
+        self.shared.add_ended(self.tally(&state, has_expired_spare));
+        state.tally = Tally::default();
+        self.taken_over.store(0, Relaxed);
         self.notify_of_removal(Moment::ZERO);
         drop(state);
         wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
@@ -519,11 +541,11 @@ impl Shard {
     }
 }
 
-/// The counts and the memory of a shard.
+/// The counts and the memory of a shard. The entry of a spare is no pending timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) tally: Tally,
-    pub(crate) entries: usize,
+    pub(crate) pending: usize,
     pub(crate) arena_bytes: usize,
 }
 

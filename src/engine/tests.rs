@@ -212,6 +212,8 @@ fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
     let task = multi(1).block_on(async {
         tokio::spawn(use_timer()).await.unwrap();
         tokio::spawn(async {
+            // The second leaves a spare.
+            use_timer().await;
             use_timer().await;
             let before = with(|thread| thread.spare_deadline()).unwrap();
             let [_, refusable] = Shard::unbound(Shared::global());

@@ -6,9 +6,13 @@
 //! spare must not:
 //!
 //! - *Own anything but a task's memory.* An entry is therefore kept only if one of Tokio's tasks bound its
-//!   timer to the engine and no other task has polled the timer since. Other executors' wakers may own their futures, and a task of another runtime keeps that
-//!   runtime's descriptors open, which is why a wheel that was given a runtime has no spares. One case goes
-//!   undetected: a task that starts timers within the `enter` of another runtime.
+//!   timer to the engine and no other task has polled the timer since. Other executors' wakers may own their
+//!   futures, and a task of another runtime keeps that runtime's descriptors open, which is why a wheel that
+//!   was given a runtime has no spares. One case goes undetected: a task that starts timers within the
+//!   `enter` of another runtime.
+//! - *Be left by a task that starts a single timer.* An entry is kept only if the task had cancelled the
+//!   previous timer here, too. So a task per request leaves nothing behind.
+//! - *Be counted as pending.* A shard has at most one spare, whose deadline it knows.
 //! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
 //!   spare forever. Once a spare has expired unclaimed, the entries of the task's next [`WARY`] timers are
 //!   not kept. If that happens again while the task is awake because of the spare, the number doubles, until
@@ -29,9 +33,8 @@
 //! thread asks Tokio wherever a test may have paused the clock.
 
 use std::{
-    cell::{Cell, OnceCell, RefCell},
+    cell::{Cell, RefCell},
     future::poll_fn,
-    ptr,
     sync::Weak,
     task::Poll,
 };
@@ -39,8 +42,7 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
-    clock::{Moment, Nanos, may_be_paused},
-    counts::SpareCounts,
+    clock::{Nanos, may_be_paused},
     engines::engine_for,
     number,
     shard::{Kind, Shard, SpareEntry, TimerShard, kind_of, shared_of},
@@ -78,13 +80,6 @@ pub(crate) struct Spare {
     pub(crate) task: WakerId,
 }
 
-impl Spare {
-    /// Cancels the entry.
-    pub(crate) fn cancel(self) {
-        self.shard.cancel_spare(self.entry);
-    }
-}
-
 pub(crate) struct Thread {
     /// The runtime whose worker this thread is, and its index there, which is not 0. This is valid only while
     /// Tokio reports the same index.
@@ -97,10 +92,8 @@ pub(crate) struct Thread {
     /// weak so that they keep no runtime's descriptors open.
     own_shards: [Cell<Weak<Shard>>; KINDS],
     spare: RefCell<Option<Spare>>,
-    /// The counts of this thread's spares, which other threads read.
-    counts: OnceCell<Arc<SpareCounts>>,
-    /// The shard whose spares `counts` counts.
-    counted_shard: Cell<*const Shard>,
+    /// The task that cancelled a timer here last.
+    last: Cell<WakerId>,
     /// The task whose spare last expired unclaimed, and which of its timers leave none because of that.
     wary: Cell<Wary>,
 }
@@ -113,8 +106,7 @@ thread_local! {
             unlearnt: Cell::new(0),
             own_shards: [const { Cell::new(Weak::new()) }; KINDS],
             spare: RefCell::new(None),
-            counts: OnceCell::new(),
-            counted_shard: Cell::new(ptr::null()),
+            last: Cell::new(WakerId::UNKNOWN),
             wary: Cell::new(Wary { task: WakerId::UNKNOWN, timers: 0, left: 0 }),
         }
     };
@@ -149,9 +141,8 @@ pub(super) fn worker_index() -> Option<usize> {
 /// Panics as [`Thread::bind`] does.
 #[cold]
 #[track_caller]
-pub(crate) fn bind_without_locals(shard: &mut TimerShard) -> Option<SpareEntry> {
+pub(crate) fn bind_without_locals(shard: &mut TimerShard) {
     *shard = Some(engine_for(shared_of(shard), None).shard(0, kind_of(shard)));
-    None
 }
 
 /// Returns the index of a kind in `own_shards`. The shard there may be another wheel's.
@@ -161,9 +152,8 @@ pub(super) fn place(kind: Kind) -> usize {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.spare.take().map(Spare::cancel);
-        if let Some(counts) = self.counts.get() {
-            counts.retire();
+        if let Some(spare) = self.spare.take() {
+            spare.shard.cancel_spare(spare.entry);
         }
     }
 }
@@ -177,7 +167,7 @@ impl Thread {
 
     /// Returns the deadline of the spare that this thread keeps.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn spare_deadline(&self) -> Option<Moment> {
+    pub(super) fn spare_deadline(&self) -> Option<super::clock::Moment> {
         self.spare.borrow().as_ref().map(|spare| spare.entry.deadline)
     }
 
@@ -240,8 +230,6 @@ impl Thread {
 
     /// Binds a timer to this thread's shard in the runtime given to the builder or, if none was given, in the
     /// caller's. Before the call, `shard` only tells the timer's kind; afterwards it is the thread's shard.
-    /// Returns the thread's spare if it is in the same shard, so that the spare can be ended and the timer
-    /// started under one lock.
     ///
     /// # Panics
     ///
@@ -249,7 +237,7 @@ impl Thread {
     /// unchanged.
     #[inline]
     #[track_caller]
-    pub(crate) fn bind(&self, shard: &mut TimerShard, task: WakerId) -> Option<SpareEntry> {
+    pub(crate) fn bind(&self, shard: &mut TimerShard, task: WakerId) {
         let kind = kind_of(shard);
         let index = worker_index();
         let here = self.find_runtime(|| index, task);
@@ -259,17 +247,6 @@ impl Thread {
         let index = index.filter(|_| here == runtime);
         let number = index.unwrap_or_else(number::get);
         let serves = |shard: &Arc<Shard>| runtime.is_some_and(|runtime| shard.serves(kind, runtime, number));
-        if let Some(spare) = self.take_spare_if(|spare| spare.shard.kind == kind) {
-            self.note_if_unclaimed(&spare);
-            self.set_spare_deadline(Moment::ZERO);
-            if serves(&spare.shard) {
-                *shard = Some(spare.shard);
-                return Some(spare.entry);
-            }
-            // The spare's timer was started on another thread. Its entry could keep that thread's shard from
-            // freeing the memory of a burst, which happens when the last entry leaves.
-            spare.cancel();
-        }
         if !shard.as_ref().is_some_and(serves) {
             *shard = self.own_shard(kind).filter(serves).or_else(|| {
                 let found = engine_for(shared_of(shard), runtime).shard(number, kind);
@@ -281,7 +258,6 @@ impl Thread {
                 Some(found)
             });
         }
-        None
     }
 
     /// Takes out the spare if there is one and it `fits`.
@@ -299,11 +275,17 @@ impl Thread {
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
     }
 
-    /// Counts a spare that has been taken over.
-    pub(crate) fn count_take_over(&self) {
-        if let Some(counts) = self.counts.get() {
-            counts.count_take_over();
-        }
+    /// Returns whether a task that starts a timer cancelled the last one here, too. Only then does the timer
+    /// leave a spare, because a task that starts a single timer has no use for one.
+    #[inline]
+    pub(crate) fn repeats(&self, task: WakerId) -> bool {
+        self.last.get() == task
+    }
+
+    /// Records that a task cancels a timer here.
+    #[inline]
+    pub(crate) fn note_cancelled(&self, task: WakerId) {
+        self.last.set(task);
     }
 
     /// Returns the shard that this thread looked up last for timers of a kind, if it still exists.
@@ -316,41 +298,31 @@ impl Thread {
         upgraded.filter(|shard| shard.kind == kind)
     }
 
-    /// Keeps the entry of a cancelled timer as the spare, in place of the former one.
+    /// Keeps the entry of a cancelled timer as the spare, in place of the former one, or else cancels it.
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
+        if let Some(former) = self.spare.take() {
+            self.note_if_unclaimed(&former);
+            former.shard.cancel_spare(former.entry);
+        }
+        let Spare { shard, entry, task } = &spare;
+        // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
+        if self.is_wary_of(*task) || shard.shared.has_no_handle() || !shard.claim_spare(entry.deadline) {
+            let Spare { shard, entry, .. } = spare;
+            return drop(shard.cancel(entry.key, entry.deadline));
+        }
+        self.spare.replace(Some(spare));
+    }
+
+    /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.
+    fn is_wary_of(&self, task: WakerId) -> bool {
         let wary = self.wary.get();
-        if wary.task == spare.task && wary.left > 0 {
+        let is_wary = wary.task == task && wary.left > 0;
+        if is_wary {
             let left = wary.left - 1;
             self.wary.set(Wary { left, ..wary });
-            return spare.cancel();
         }
-        if spare.shard.shared.has_no_handle() {
-            // This may be the last timer that keeps the engine alive.
-            return spare.cancel();
-        }
-        if self.counted_shard.get() != Arc::as_ptr(&spare.shard) {
-            self.count_spares_of(&spare.shard);
-        }
-        self.set_spare_deadline(spare.entry.deadline);
-        if let Some(former) = self.spare.replace(Some(spare)) {
-            self.note_if_unclaimed(&former);
-            former.cancel();
-        }
-    }
-
-    #[cold]
-    fn count_spares_of(&self, shard: &Arc<Shard>) {
-        self.counted_shard.set(Arc::as_ptr(shard));
-        self.counts
-            .get_or_init(SpareCounts::new)
-            .switch_to(Some(shard.clone()));
-    }
-
-    fn set_spare_deadline(&self, deadline: Moment) {
-        if let Some(counts) = self.counts.get() {
-            counts.set_spare_deadline(deadline);
-        }
+        is_wary
     }
 
     /// Stops keeping a task's spares for a while if this one has expired unclaimed.

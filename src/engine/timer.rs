@@ -346,7 +346,7 @@ impl Timer {
         (self.deadline, self.entry_deadline, self.task) = (deadline, spare.entry.deadline, spare.task);
         (self.key, self.state) = (Some(spare.entry.key), State::Waiting);
         self.leaves_spare = true;
-        thread.count_take_over();
+        spare.shard.count_take_over();
         self.shard = Some(spare.shard);
         true
     }
@@ -380,11 +380,9 @@ impl Timer {
     ) -> Polled {
         let (clone, task) = self.identified(waker);
         let is_restart = self.state == State::Waiting && !self.has_lost_engine();
-        let spare = if is_restart {
-            None
-        } else {
-            self.bind(deadline, task)
-        };
+        if !is_restart {
+            self.bind(deadline, task);
+        }
         let Some(shard) = &self.shard else {
             unreachable!("it has been bound")
         };
@@ -402,17 +400,17 @@ impl Timer {
         // to a moment that has passed.
         let may_have_passed = clock.may_be_paused() || now.is_some() || entry_deadline < shard.next_visit();
         if may_have_passed && shard.alarm.has_passed(deadline, now) {
-            if let Some(spare) = spare {
-                shard.cancel_spare(spare);
-            }
             shard.alarm.notify_if_no_handle(&shard.shared);
             return self.elapse();
         }
-        match shard.start(clone, (due, entry_deadline), spare, self.admission) {
+        match shard.start(clone, (due, entry_deadline), self.admission) {
             StartOutcome::Waits(key) => {
                 (self.key, self.entry_deadline) = (Some(key), entry_deadline);
                 (self.task, self.state) = (task, State::Waiting);
-                self.leaves_spare = !is_restart && task.is_task() && shard.may_have_spares();
+                self.leaves_spare = !is_restart
+                    && task.is_task()
+                    && shard.may_have_spares()
+                    && thread::with(|thread| thread.repeats(task)) == Some(true);
                 self.admission = Admission::Again;
                 Poll::Pending
             }
@@ -427,8 +425,8 @@ impl Timer {
 
     /// Binds the timer to this thread's shard.
     #[inline]
-    fn bind(&mut self, deadline: Moment, task: WakerId) -> Option<SpareEntry> {
-        let spare = thread::with(|thread| thread.bind(&mut self.shard, task))
+    fn bind(&mut self, deadline: Moment, task: WakerId) {
+        thread::with(|thread| thread.bind(&mut self.shard, task))
             .unwrap_or_else(|| thread::bind_without_locals(&mut self.shard));
         self.deadline = deadline;
         // Any former entry was in another shard, so its key is void here. While the task is unknown, no poll
@@ -438,7 +436,6 @@ impl Timer {
         if self.state != State::Ahead {
             self.state = State::NotStarted;
         }
-        spare
     }
 
     /// Moves the timer to another deadline. Returns a waker for the caller to wake with no lock held, such as
@@ -566,6 +563,7 @@ impl Timer {
     #[inline]
     pub(crate) fn cancel_unless_kept(&mut self) {
         if !self.leaves_spare && self.state == State::Waiting {
+            thread::with(|thread| thread.note_cancelled(self.task));
             self.cancel();
         }
     }
@@ -582,6 +580,9 @@ impl Timer {
     /// cancelled.
     #[inline]
     fn leave_to(&mut self, thread: &Thread) {
+        if self.state == State::Waiting {
+            thread.note_cancelled(self.task);
+        }
         if !self.leaves_spare && self.entry_deadline > self.horizon() {
             drop(self.cancel());
         }

@@ -1,14 +1,12 @@
 //! The state of a wheel as [`Wheel::snapshot`](crate::Wheel::snapshot) returns it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use crate::{
     engine::{
-        counts,
         engines::{self, existing},
         labels::LabelStats,
         shard::Shard,
-        timing_wheel::Tick,
     },
     observe::lag::LagHistogram,
     wheel::Wheel,
@@ -128,17 +126,10 @@ impl Wheel {
             levels: vec![LevelSnapshot::default(); self.levels()],
             ..Snapshot::default()
         };
-        // Spares are entries that are not pending.
-        let spares = counts::sums(|shard| shard.kind.wheel() == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared).iter().enumerate() {
             // Timers that may be refused have shards of their own.
             for pair in parts.shards.chunks(2) {
-                let add = |shard: &Arc<Shard>| {
-                    let here = spares.iter().filter(|(of, _)| Arc::ptr_eq(of, shard));
-                    let due = here.map(|(_, deadline)| shard.clock.tick_at(*deadline));
-                    snapshot.add(shard, due.collect())
-                };
-                let pending = existing(pair).map(add).sum();
+                let pending = existing(pair).map(|shard| snapshot.add(shard)).sum();
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 snapshot.pending += pending;
             }
@@ -154,16 +145,16 @@ impl Wheel {
 }
 
 impl Snapshot {
-    /// Adds the timers of a shard, but for its spares, of which each is told by the tick at which its entry
-    /// is due. Returns how many there are.
-    fn add(&mut self, shard: &Shard, mut spares: Vec<Tick>) -> usize {
+    /// Adds the timers of a shard, but for its spare, which is told by the tick at which its entry is due.
+    /// Returns how many there are.
+    fn add(&mut self, shard: &Shard) -> usize {
+        let mut spare = shard.spare_due().map(|due| shard.clock.tick_at(due));
         let mut pending = 0;
         let now = shard.alarm.now();
         let bounds = BOUNDS.map(Duration::from_millis);
         let tick = [shard.shared.settings.tick_duration];
         shard.walk(|site| {
-            if let Some(spare) = spares.iter().position(|due| *due == site.due) {
-                spares.swap_remove(spare);
+            if spare.take_if(|due| *due == site.due).is_some() {
                 return;
             }
             pending += 1;

@@ -57,7 +57,7 @@
 //! 9. `next_visit` is the first tick at which a timer is due, or, if that is earlier, half a bucket before a
 //!    coarse bucket begins that has to be spread.
 //!
-//! **Costs.** `insert`, `reinsert`, `bring_forward` and `remove` are O(1). `advance` is O(expired +
+//! **Costs.** `insert`, `bring_forward` and `remove` are O(1). `advance` is O(expired +
 //! cascaded + used buckets passed), whatever the distance. A timer cascades at most once per level. *Rounds*
 //! cost one look per round at each timer beyond the reach of the top level, in a visit for each of its
 //! buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n /
@@ -81,6 +81,9 @@ use level::{Bucket, Entry, Level, NIL, Place};
 
 pub(crate) use advance::Advanced;
 pub(crate) use level::Key;
+
+/// The memory of a wheel's entries.
+pub(crate) type Arena<T> = Slab<Entry<T>>;
 
 /// One tick. The owner of the wheel knows when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -204,25 +207,6 @@ impl<T> TimingWheel<T> {
         &self.entries[key.index() as usize].value
     }
 
-    /// Moves a timer to another tick and gives it another value, as if it were new. Returns the former value.
-    ///
-    /// An entry that is the last of its bucket, and would be the last of the same bucket again, stays where
-    /// it is.
-    pub(crate) fn reinsert(&mut self, key: &Key, due: Tick, value: T) -> T {
-        let index = key.index();
-        let entry = &mut self.entries[index as usize];
-        let former = mem::replace(&mut entry.value, value);
-        let (place, is_last) = (entry.place, entry.next == NIL);
-        let level = level_of(&mut self.levels, self.now, due);
-        if level.is_some_and(|level| is_last && level.place(due) == place) {
-            self.entries[index as usize].due = due;
-            return former;
-        }
-        self.unlink(index);
-        self.link(index, due);
-        former
-    }
-
     /// Moves a timer to an earlier tick.
     ///
     /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch
@@ -318,7 +302,7 @@ impl<T> TimingWheel<T> {
 
     /// Takes out the arena if it is empty and has more than `retain` cells. The caller drops it where no
     /// thread has to wait for the drop.
-    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
+    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Arena<T>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
     }

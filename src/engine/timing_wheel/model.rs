@@ -29,7 +29,6 @@ pub(crate) enum When {
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum Op {
     Insert(When),
-    Reinsert { timer: u8, due: When },
     BringForward { timer: u8, due: When },
     Replace { timer: u8 },
     Remove { timer: u8 },
@@ -94,16 +93,6 @@ impl Model {
                     due,
                     place,
                 });
-            }
-            Op::Reinsert { timer, due } => {
-                let Some(index) = self.pick(timer) else { return };
-                let (due, value) = (self.resolve(due), self.new_value());
-                let old = &self.timers[index];
-                assert_eq!(self.wheel.reinsert(&old.key, due, value), old.value);
-                self.due.remove(&old.place);
-                let place = self.place(due, value);
-                let timer = &mut self.timers[index];
-                (timer.value, timer.due, timer.place) = (value, due, place);
             }
             Op::BringForward { timer, due } => {
                 let Some(index) = self.pick(timer) else { return };

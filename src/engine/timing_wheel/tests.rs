@@ -83,7 +83,6 @@ fn op() -> impl Strategy<Value = Op> {
     let step = (when(), limit(), 0..20_u8).prop_map(|(to, limit, calls)| Op::Advance { to, limit, calls });
     prop_oneof![
         10 => when().prop_map(Op::Insert),
-        4 => (any::<u8>(), when()).prop_map(|(timer, due)| Op::Reinsert { timer, due }),
         3 => (any::<u8>(), when()).prop_map(|(timer, due)| Op::BringForward { timer, due }),
         1 => any::<u8>().prop_map(|timer| Op::Replace { timer }),
         5 => any::<u8>().prop_map(|timer| Op::Remove { timer }),

@@ -40,9 +40,9 @@ fn a_later_timer_takes_over_an_earlier_entry() {
     one_timer_after_the_other(1, 2);
 }
 
-/// The earlier timer gets the cell of the spare, under the lock, unless that has expired.
+/// The spare stays, and is given up as the earlier timer is dropped.
 #[test]
-fn an_earlier_timer_reuses_the_cell_of_a_later_one() {
+fn an_earlier_timer_leaves_a_later_spare_alone() {
     one_timer_after_the_other(2, 1);
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use loom::sync::{Condvar, Mutex};
 
-use crate::engine::waker_id::WakerId;
+use crate::engine::{thread, waker_id::WakerId};
 
 /// A notification that waits to be taken.
 pub(super) struct Bell {
@@ -51,6 +51,8 @@ impl Task {
         let task = Arc::new(Task(Bell::new()));
         let waker = Waker::from(task.clone());
         WakerId::learn_task(&waker);
+        // Only a task that has cancelled the last timer of its thread leaves a spare.
+        thread::with(|thread| thread.note_cancelled(WakerId::of(&waker)));
         (task, waker)
     }
 

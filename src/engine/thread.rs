@@ -118,6 +118,16 @@ pub(crate) fn with<R>(act: impl FnOnce(&Thread) -> R) -> Option<R> {
     THREAD.try_with(act).ok()
 }
 
+/// Keeps the entry of a cancelled timer as this thread's spare, or else cancels it.
+#[inline]
+pub(crate) fn keep(spare: Spare) {
+    let mut spare = Some(spare);
+    with(|thread| spare = spare.take().and_then(|spare| thread.keep(spare)));
+    if let Some(Spare { shard, entry, .. }) = spare {
+        drop(shard.cancel(entry.key, entry.deadline));
+    }
+}
+
 /// Returns the index of this thread if it is a worker. Tokio has a function for this from 1.54 on, which the
 /// glob import finds if it exists. With an older Tokio, this returns `None`.
 #[allow(dead_code, unused_imports, reason = "for Tokio before 1.54")]
@@ -230,6 +240,8 @@ impl Thread {
 
     /// Binds a timer to this thread's shard in the runtime given to the builder or, if none was given, in the
     /// caller's. Before the call, `shard` only tells the timer's kind; afterwards it is the thread's shard.
+    /// Returns whether `task` has cancelled the last timer here, too. Only then does the timer leave a spare,
+    /// because a task that starts a single timer has no use for one.
     ///
     /// # Panics
     ///
@@ -237,7 +249,7 @@ impl Thread {
     /// unchanged.
     #[inline]
     #[track_caller]
-    pub(crate) fn bind(&self, shard: &mut TimerShard, task: WakerId) {
+    pub(crate) fn bind(&self, shard: &mut TimerShard, task: WakerId) -> bool {
         let kind = kind_of(shard);
         let index = worker_index();
         let here = self.find_runtime(|| index, task);
@@ -258,6 +270,7 @@ impl Thread {
                 Some(found)
             });
         }
+        self.last.get() == task
     }
 
     /// Takes out the spare if there is one and it `fits`.
@@ -273,13 +286,6 @@ impl Thread {
     pub(crate) fn spare_serves(&self, spare: &Spare, shard: &TimerShard) -> bool {
         spare.shard.kind == kind_of(shard)
             && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
-    }
-
-    /// Returns whether a task that starts a timer cancelled the last one here, too. Only then does the timer
-    /// leave a spare, because a task that starts a single timer has no use for one.
-    #[inline]
-    pub(crate) fn repeats(&self, task: WakerId) -> bool {
-        self.last.get() == task
     }
 
     /// Records that a task cancels a timer here.
@@ -298,9 +304,11 @@ impl Thread {
         upgraded.filter(|shard| shard.kind == kind)
     }
 
-    /// Keeps the entry of a cancelled timer as the spare, in place of the former one, or else cancels it.
+    /// Keeps the entry of a cancelled timer as the spare, in place of the former one. Returns it if it has to
+    /// be cancelled.
     #[inline]
-    pub(crate) fn keep(&self, spare: Spare) {
+    fn keep(&self, spare: Spare) -> Option<Spare> {
+        self.note_cancelled(spare.task);
         if let Some(former) = self.spare.take() {
             self.note_if_unclaimed(&former);
             former.shard.cancel_spare(former.entry);
@@ -308,10 +316,9 @@ impl Thread {
         let Spare { shard, entry, task } = &spare;
         // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
         if self.is_wary_of(*task) || shard.shared.has_no_handle() || !shard.claim_spare(entry.deadline) {
-            let Spare { shard, entry, .. } = spare;
-            return drop(shard.cancel(entry.key, entry.deadline));
+            return Some(spare);
         }
-        self.spare.replace(Some(spare));
+        self.spare.replace(Some(spare))
     }
 
     /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.

@@ -127,6 +127,8 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed_tick_behavior: MissedTickBehavior,
+    /// To what the last tick that waited was rounded up.
+    rounded_up_to: Moment,
     /// The instant from which the period to the next tick counts: that of the last tick or
     /// [`reset`](Interval::reset), if any.
     counts_from: Option<Moment>,
@@ -138,6 +140,7 @@ impl Interval {
             sleep,
             period,
             missed_tick_behavior: MissedTickBehavior::default(),
+            rounded_up_to: Moment::ZERO,
             counts_from: None,
         }
     }
@@ -204,10 +207,12 @@ impl Interval {
         // The time by which the deadline was rounded up, to a longer tick or for its slack, does not count as
         // late. Nor does it for the following ticks, until they are on time. Tokio rounds up to a
         // millisecond, and counts that time.
+        self.rounded_up_to = self.rounded_up_to.max(tick.after(timer.rounded_up_by()));
+        let rounding = self.rounded_up_to.since(tick);
         let rounding = if wheel_tick > Nanos::MILLISECOND {
-            timer.rounding()
+            rounding
         } else {
-            timer.rounding().to_multiple_of(wheel_tick)
+            rounding.to_multiple_of(wheel_tick)
         };
         let is_missed = late > PUNCTUAL.max(wheel_tick) && late.saturating_sub(rounding) > PUNCTUAL;
         let period = Nanos::of(self.period);
@@ -275,6 +280,7 @@ impl Interval {
     /// ```
     pub fn reset_after(&mut self, after: Duration) {
         self.sleep.reset_after(after);
+        self.rounded_up_to = Moment::ZERO;
         self.counts_from = None;
     }
 
@@ -296,6 +302,7 @@ impl Interval {
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
+        self.rounded_up_to = Moment::ZERO;
         self.counts_from = None;
     }
 

@@ -149,15 +149,25 @@ impl Alarm {
         }
     }
 
-    /// Returns whether a timer for `deadline` may complete. `now` is a reading of the clock, if the caller
-    /// has one. On a clock that a test may pause, Tokio's timer decides.
-    pub(crate) fn has_passed(&self, deadline: Moment, now: Option<Moment>) -> bool {
+    /// Returns whether a timer for `deadline` may complete. On a clock that a test may pause, Tokio's timer
+    /// decides.
+    pub(crate) fn has_passed(&self, deadline: Moment) -> bool {
         if self.clock.may_be_paused() {
             // The clock of the caller's runtime may be another one.
             self.in_runtime(|| tokio_timer::has_passed(deadline))
                 .unwrap_or(false)
         } else {
-            deadline <= now.unwrap_or_else(|| self.clock.now())
+            deadline <= self.clock.now()
+        }
+    }
+
+    /// Returns the time that is left until `deadline`, or `None` if a timer for it may complete.
+    pub(crate) fn time_left(&self, deadline: Moment) -> Option<Nanos> {
+        if self.clock.may_be_paused() {
+            (!self.has_passed(deadline)).then(|| deadline.since(self.now()))
+        } else {
+            let now = self.clock.now();
+            (deadline > now).then(|| deadline.since(now))
         }
     }
 

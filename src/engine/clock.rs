@@ -197,6 +197,15 @@ impl Moment {
     }
 }
 
+/// The time that is left until a deadline, from which follows the slack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) time: Nanos,
+    /// Whether the clock has just been read for it. Otherwise less time may be left, and the deadline may have
+    /// passed.
+    pub(crate) is_exact: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// The machine's clock.
@@ -381,10 +390,26 @@ impl Clock {
         Tick(now.since(self.origin).0 / self.tick)
     }
 
+    /// Returns the tick at which the entry is due of a timer whose deadline is `wait` from now, rounded up by
+    /// its slack, and the beginning of that tick.
+    #[inline]
+    pub(crate) fn round_up(&self, deadline: Moment, wait: Nanos) -> (Tick, Moment) {
+        let tick = self.due(deadline, self.resolution(wait));
+        // The last tick of the clock begins before its last moment, so this does not overflow.
+        (tick, Moment(self.origin.0 + tick.0 * self.tick.get()))
+    }
+
     /// Returns the first tick that begins at or after `deadline`, rounded up so that no timer is early, and
     /// to a multiple of `resolution`.
+    #[inline]
     pub(crate) fn due(&self, deadline: Moment, resolution: u64) -> Tick {
-        let tick = deadline.since(self.origin).0.div_ceil(self.tick.get());
+        let since = deadline.since(self.origin).0;
+        // The usual tick is a constant, so that no division is needed, which takes as long as a lock.
+        let tick = if self.tick.get() == Nanos::MILLISECOND.0 {
+            since.div_ceil(Nanos::MILLISECOND.0)
+        } else {
+            since.div_ceil(self.tick.get())
+        };
         Tick((tick + (resolution - 1)) & !(resolution - 1)).min(self.last)
     }
 
@@ -392,10 +417,16 @@ impl Clock {
         self.origin.after(Nanos(tick.0.saturating_mul(self.tick.get())))
     }
 
-    /// Returns whether `entry_deadline`, the start of a tick, is no later than the start of the first tick
-    /// that begins at or after `deadline`.
-    pub(crate) fn is_due_by(&self, entry_deadline: Moment, deadline: Moment) -> bool {
-        entry_deadline.0 < deadline.0 + self.tick.get()
+    /// Returns whether an entry that is due at `due` is in time for a timer whose deadline is `wait` from now:
+    /// it is due no later than an entry of the timer's own would be.
+    #[inline]
+    pub(crate) fn is_in_time(&self, due: Moment, deadline: Moment, wait: Nanos) -> bool {
+        due.0 < deadline.0 + self.tick.get() || self.is_within_slack(due, deadline, wait)
+    }
+
+    #[inline(never)]
+    fn is_within_slack(&self, due: Moment, deadline: Moment, wait: Nanos) -> bool {
+        due <= self.round_up(deadline, wait).1
     }
 }
 
@@ -435,11 +466,11 @@ mod tests {
         }
 
         #[test]
-        fn is_due_by_agrees_with_due(tick in 1..3_600_000_000_001_u64, when in 0..1_u64 << 62, off in 0..3_u64) {
+        fn is_in_time_agrees_with_due(tick in 1..3_600_000_000_001_u64, when in 0..1_u64 << 62, off in 0..3_u64) {
             let clock = Clock::new(Moment(7), Duration::from_nanos(tick), Slack::DEFAULT);
             let (when, due) = (Moment(when), clock.due(Moment(when), 1));
             for other in [Tick(due.0.saturating_sub(off)), Tick(due.0 + off)] {
-                prop_assert_eq!(clock.is_due_by(clock.start_of(other), when), other <= due || when < clock.origin && other.0 == 0);
+                prop_assert_eq!(clock.is_in_time(clock.start_of(other), when, Nanos(0)), other <= due || when < clock.origin && other.0 == 0);
             }
         }
     }

@@ -20,7 +20,7 @@ use std::{fmt, task::Waker};
 use tokio::runtime::Id;
 
 use super::{
-    clock::{Clock, Moment},
+    clock::{Clock, Left, Moment},
     driver::alarm::Alarm,
     shared::{Admission, Refusal, Shared, Tally, WheelId},
     sync::{
@@ -28,7 +28,7 @@ use super::{
         Ordering::{Acquire, Relaxed, Release},
         lock, planted, try_lock,
     },
-    timing_wheel::{Advanced, Arena, Key, Site, Tick, TimingWheel},
+    timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
 };
 
 /// An empty arena keeps this many cells.
@@ -118,12 +118,13 @@ pub(crate) struct State {
 
 /// The outcome of an attempt to start a timer.
 pub(crate) enum StartOutcome {
-    Waits(Key),
+    /// The entry is due at that moment.
+    Waits(Key, Moment),
     /// The timer is due already.
     HasPassed,
     Refused(Refusal),
     /// The shard has ended.
-    Ended(Waker),
+    Ended,
 }
 
 /// The entry of a spare, which may have expired.
@@ -186,13 +187,11 @@ impl Shard {
         }
     }
 
-    /// Returns whether thread or worker `number` registers its timers of a kind here when it is in `runtime`,
-    /// and the shard has not ended.
-    pub(crate) fn serves(&self, kind: Kind, runtime: Id, number: usize) -> bool {
-        self.kind == kind
-            && self.runtime == Some(runtime)
-            && self.index == number & self.mask
-            && !self.has_ended()
+    /// Returns whether thread or worker `number` registers its timers of this kind here when it is in
+    /// `runtime`, and the shard has not ended.
+    #[inline]
+    pub(crate) fn serves(&self, runtime: Option<Id>, number: usize) -> bool {
+        self.runtime == runtime && self.index == number & self.mask && !self.has_ended()
     }
 
     /// Returns whether entries may become spares. A spare of a timer that may be refused would take a place
@@ -231,47 +230,83 @@ impl Shard {
         ended_at.is_some_and(|last| deadline <= last)
     }
 
-    /// Starts a timer whose entry is due at tick `due`, which begins at `deadline`.
-    #[inline]
+    /// Starts a timer.
+    #[inline(always)]
     pub(crate) fn start(
         &self,
         waker: Waker,
-        (due, deadline): (Tick, Moment),
+        deadline: Moment,
+        left: Left,
         admission: Admission,
     ) -> StartOutcome {
-        let mut guard = self.lock_noting_contention();
-        let state = &mut *guard;
-        if state.ended_at.is_some() && !planted("end_unseen") {
-            drop(guard);
-            return if self.kind.may_refuse() && self.shared.limit.is_shutdown() {
-                StartOutcome::Refused(Refusal::Shutdown)
-            } else {
-                StartOutcome::Ended(waker)
-            };
-        }
-        let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
-        let outcome = if deadline <= self.horizon() {
-            Err(StartOutcome::HasPassed)
-        } else if self.kind.may_refuse() {
-            self.shared.limit.admit(admission).map_err(StartOutcome::Refused)
-        } else {
-            Ok(())
-        };
-        if let Err(outcome) = outcome {
-            drop(guard);
+        let (tick, due) = self.clock.round_up(deadline, left.time);
+        if self.has_come(deadline, left, due) {
             drop(waker);
             self.alarm.notify_if_no_handle(&self.shared);
-            return outcome;
+            return StartOutcome::HasPassed;
         }
-        state.tally.registered += 1;
-        let key = wheel.insert(due, waker);
-        if deadline < self.next_visit() && !planted("wake_at") {
-            let ended = self.unlock_and_wake_by(guard, deadline);
+        let mut guard = self.lock_noting_contention();
+        let wheel = match &mut guard.wheel {
+            Some(wheel) if due > self.horizon() && !self.kind.may_refuse() => wheel,
+            _ => match self.admit(&mut guard, due, admission) {
+                Ok(wheel) => wheel,
+                Err(outcome) => {
+                    drop(guard);
+                    drop(waker);
+                    self.alarm.notify_if_no_handle(&self.shared);
+                    return outcome;
+                }
+            },
+        };
+        let key = wheel.insert(tick, waker);
+        guard.tally.registered += 1;
+        if due < self.next_visit() && !planted("wake_at") {
+            let ended = self.unlock_and_wake_by(guard, due);
             ended.into_iter().for_each(Waker::wake);
-        } else {
-            drop(guard);
         }
-        StartOutcome::Waits(key)
+        StartOutcome::Waits(key, due)
+    }
+
+    /// Returns whether a timer is due as it starts. On a test's clock, Tokio's timer decides. Otherwise this
+    /// is so if no time is left. Where less may be left than is known, the clock is read if the entry would
+    /// move Tokio's timer, which cannot be set to a moment that has passed.
+    #[inline]
+    fn has_come(&self, deadline: Moment, left: Left, due: Moment) -> bool {
+        if self.clock.may_be_paused() {
+            return self.alarm.has_passed(deadline);
+        }
+        let may_have_come = !left.is_exact && due < self.next_visit();
+        left.time.0 == 0 || may_have_come && self.alarm.has_passed(deadline)
+    }
+
+    /// Returns the wheel, if a timer whose entry is due at `due` may enter it: the shard has not ended, the
+    /// horizon has not reached the entry, and the wheel does not refuse it.
+    #[inline(never)]
+    fn admit<'a>(
+        &self,
+        state: &'a mut State,
+        due: Moment,
+        admission: Admission,
+    ) -> Result<&'a mut TimingWheel<Waker>, StartOutcome> {
+        if state.ended_at.is_some() && !planted("end_unseen") {
+            let is_refused = self.kind.may_refuse() && self.shared.limit.is_shutdown();
+            let refused = || StartOutcome::Refused(Refusal::Shutdown);
+            return Err(if is_refused {
+                refused()
+            } else {
+                StartOutcome::Ended
+            });
+        }
+        if due <= self.horizon() {
+            return Err(StartOutcome::HasPassed);
+        }
+        if self.kind.may_refuse() {
+            self.shared
+                .limit
+                .admit(admission)
+                .map_err(StartOutcome::Refused)?;
+        }
+        Ok(state.wheel.get_or_insert_with(|| self.new_wheel()))
     }
 
     #[cold]
@@ -355,8 +390,11 @@ impl Shard {
 
     fn take_out(&self, key: Key, deadline: Moment, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
-        let (waker, arena) = self.remove(&mut guard, key, deadline)?;
+        let wheel = self.wheel_of(&mut guard, deadline)?;
+        let waker = wheel.remove(key);
+        let arena = self.release_arena(wheel);
         count(&mut guard.tally);
+        self.notify_of_removal(deadline);
         drop(guard);
         drop(arena);
         self.release(1);
@@ -364,12 +402,11 @@ impl Shard {
         Some(waker)
     }
 
-    /// Removes an entry if it is still there. Returns its waker, and memory to be freed with no lock held.
-    fn remove(&self, state: &mut State, key: Key, deadline: Moment) -> Option<(Waker, Option<Arena<Waker>>)> {
-        let wheel = self.wheel_of(state, deadline)?;
-        let waker = wheel.remove(key);
-        self.notify_of_removal(deadline);
-        Some((waker, wheel.release_arena(RETAINED.max(self.capacity))))
+    /// Takes out the memory of an empty wheel that once had many entries, to be freed with no lock held.
+    #[inline]
+    fn release_arena(&self, wheel: &mut TimingWheel<Waker>) -> Option<impl Sized + use<>> {
+        let release = wheel.len() == 0 && wheel.cells() > RETAINED.max(self.capacity);
+        release.then(|| wheel.release_arena(RETAINED.max(self.capacity)))
     }
 
     /// Makes the engine's task put off the next turn if that may have been set for an entry that was due at
@@ -417,7 +454,10 @@ impl Shard {
         if guard.ended_at.is_none() {
             guard.tally.cancelled += 1;
         }
-        let removed = self.remove(&mut guard, spare.key, spare.deadline);
+        let removed = self.wheel_of(&mut guard, spare.deadline).map(|wheel| {
+            let waker = wheel.remove(spare.key);
+            (waker, self.release_arena(wheel))
+        });
         drop(guard);
         drop(removed);
     }
@@ -493,7 +533,7 @@ impl Shard {
         };
         self.next_visit.store(self.start_of(next).0, Relaxed);
         self.visit_after_next.store(self.start_of(after).0, Relaxed);
-        let arena = wheel.release_arena(RETAINED.max(self.capacity));
+        let arena = self.release_arena(wheel);
         drop(state);
         drop(arena);
         planted("late_horizon").then(|| self.horizon.store(begin.0, Relaxed));

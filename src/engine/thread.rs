@@ -90,8 +90,8 @@ pub(crate) struct Thread {
     unlearnt: Cell<u32>,
     /// The shards that this thread looked up last, because a lookup takes the lock of all engines. They are
     /// weak so that they keep no runtime's descriptors open.
-    own_shards: [Cell<Weak<Shard>>; KINDS],
-    spare: RefCell<Option<Spare>>,
+    own_shards: [RefCell<Weak<Shard>>; KINDS],
+    spare: Cell<Option<Spare>>,
     /// The task that cancelled a timer here last.
     last: Cell<WakerId>,
     /// The task whose spare last expired unclaimed, and which of its timers leave none because of that.
@@ -104,8 +104,8 @@ thread_local! {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
             unlearnt: Cell::new(0),
-            own_shards: [const { Cell::new(Weak::new()) }; KINDS],
-            spare: RefCell::new(None),
+            own_shards: [const { RefCell::new(Weak::new()) }; KINDS],
+            spare: Cell::new(None),
             last: Cell::new(WakerId::UNKNOWN),
             wary: Cell::new(Wary { task: WakerId::UNKNOWN, timers: 0, left: 0 }),
         }
@@ -113,7 +113,7 @@ thread_local! {
 }
 
 /// Calls `act` with the state of this thread, or returns `None` if the thread's locals have been destroyed.
-#[inline]
+#[inline(always)]
 pub(crate) fn with<R>(act: impl FnOnce(&Thread) -> R) -> Option<R> {
     THREAD.try_with(act).ok()
 }
@@ -121,11 +121,29 @@ pub(crate) fn with<R>(act: impl FnOnce(&Thread) -> R) -> Option<R> {
 /// Keeps the entry of a cancelled timer as this thread's spare, or else cancels it.
 #[inline]
 pub(crate) fn keep(spare: Spare) {
-    let mut spare = Some(spare);
-    with(|thread| spare = spare.take().and_then(|spare| thread.keep(spare)));
-    if let Some(Spare { shard, entry, .. }) = spare {
-        drop(shard.cancel(entry.key, entry.deadline));
+    let kept = with(|thread| thread.makes_room_for(&spare));
+    if kept == Some(true) {
+        with(|thread| thread.spare.set(Some(spare)));
+    } else {
+        drop(spare.shard.cancel(spare.entry.key, spare.entry.deadline));
     }
+}
+
+/// Takes out this thread's spare.
+#[inline]
+pub(crate) fn take_spare() -> Option<Spare> {
+    with(|thread| thread.spare.take()).flatten()
+}
+
+/// Puts back a spare that does not fit.
+pub(crate) fn put_back(spare: Spare) {
+    with(|thread| thread.spare.set(Some(spare)));
+}
+
+/// Returns whether the caller, which polls `task`, is in `runtime`.
+#[inline]
+pub(crate) fn is_in(runtime: Option<Id>, task: WakerId) -> bool {
+    with(|thread| thread.find_runtime(worker_index, task)) == Some(runtime)
 }
 
 /// Returns the index of this thread if it is a worker. Tokio has a function for this from 1.54 on, which the
@@ -178,7 +196,10 @@ impl Thread {
     /// Returns the deadline of the spare that this thread keeps.
     #[cfg(all(test, not(loom)))]
     pub(super) fn spare_deadline(&self) -> Option<super::clock::Moment> {
-        self.spare.borrow().as_ref().map(|spare| spare.entry.deadline)
+        let spare = self.spare.take();
+        let deadline = spare.as_ref().map(|spare| spare.entry.deadline);
+        self.spare.set(spare);
+        deadline
     }
 
     /// Returns the runtime that the caller is in, if any. `index` returns the worker index of this thread if
@@ -254,38 +275,33 @@ impl Thread {
         let index = worker_index();
         let here = self.find_runtime(|| index, task);
         self.learn_if_unknown(here, index, task);
-        let builder_runtime = shard.as_ref().and_then(|shard| shard.builder_runtime());
-        let runtime = builder_runtime.or(here);
-        let index = index.filter(|_| here == runtime);
+        let (runtime, index) = match shard.as_ref().and_then(|shard| shard.builder_runtime()) {
+            Some(given) => (Some(given), index.filter(|_| here == Some(given))),
+            None => (here, index),
+        };
         let number = index.unwrap_or_else(number::get);
-        let serves = |shard: &Arc<Shard>| runtime.is_some_and(|runtime| shard.serves(kind, runtime, number));
-        if !shard.as_ref().is_some_and(serves) {
-            *shard = self.own_shard(kind).filter(serves).or_else(|| {
-                let found = engine_for(shared_of(shard), runtime).shard(number, kind);
-                if found.runtime != runtime {
-                    // The runtime that this thread knew has ended, and the thread works for another one.
-                    self.worker.set(None);
-                }
-                self.own_shards[place(kind)].set(Arc::downgrade(&found));
-                Some(found)
+        if !shard.as_ref().is_some_and(|shard| shard.serves(runtime, number)) {
+            *shard = Some(match self.own_shard(kind) {
+                Some(own) if own.serves(runtime, number) => own,
+                _ => self.look_up(shard, runtime, number),
             });
         }
         self.last.get() == task
     }
 
-    /// Takes out the spare if there is one and it `fits`.
-    #[inline]
-    pub(crate) fn take_spare_if(&self, fits: impl FnOnce(&Spare) -> bool) -> Option<Spare> {
-        self.spare.borrow_mut().take_if(|spare| fits(spare))
-    }
-
-    /// Returns whether a spare's shard can serve a timer that is polled here and of the same kind as `shard`:
-    /// the spare must be of that kind and of the caller's runtime. A wheel whose builder was given a runtime
-    /// has no spares.
-    #[inline]
-    pub(crate) fn spare_serves(&self, spare: &Spare, shard: &TimerShard) -> bool {
-        spare.shard.kind == kind_of(shard)
-            && spare.shard.runtime == self.find_runtime(worker_index, spare.task)
+    /// Looks up this thread's shard for timers of the kind of `like`. This takes the lock of all engines, and
+    /// may begin an engine.
+    #[cold]
+    #[track_caller]
+    fn look_up(&self, like: &TimerShard, runtime: Option<Id>, number: usize) -> Arc<Shard> {
+        let kind = kind_of(like);
+        let found = engine_for(shared_of(like), runtime).shard(number, kind);
+        if found.runtime != runtime {
+            // The runtime that this thread knew has ended, and the thread works for another one.
+            self.worker.set(None);
+        }
+        self.own_shards[place(kind)].replace(Arc::downgrade(&found));
+        found
     }
 
     /// Records that a task cancels a timer here.
@@ -297,28 +313,21 @@ impl Thread {
     /// Returns the shard that this thread looked up last for timers of a kind, if it still exists.
     #[inline]
     pub(crate) fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let own = &self.own_shards[place(kind)];
-        let shard = own.take();
-        let upgraded = shard.upgrade();
-        own.set(shard);
-        upgraded.filter(|shard| shard.kind == kind)
+        let own = self.own_shards[place(kind)].borrow().upgrade();
+        own.filter(|shard| shard.kind == kind)
     }
 
-    /// Keeps the entry of a cancelled timer as the spare, in place of the former one. Returns it if it has to
-    /// be cancelled.
+    /// Gives up the spare for that of a timer which has just been cancelled. Returns whether that may be kept.
     #[inline]
-    fn keep(&self, spare: Spare) -> Option<Spare> {
-        self.note_cancelled(spare.task);
+    fn makes_room_for(&self, spare: &Spare) -> bool {
+        let Spare { shard, entry, task } = spare;
+        self.note_cancelled(*task);
         if let Some(former) = self.spare.take() {
             self.note_if_unclaimed(&former);
             former.shard.cancel_spare(former.entry);
         }
-        let Spare { shard, entry, task } = &spare;
         // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
-        if self.is_wary_of(*task) || shard.shared.has_no_handle() || !shard.claim_spare(entry.deadline) {
-            return Some(spare);
-        }
-        self.spare.replace(Some(spare))
+        !self.is_wary_of(*task) && !shard.shared.has_no_handle() && shard.claim_spare(entry.deadline)
     }
 
     /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.

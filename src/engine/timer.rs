@@ -38,12 +38,12 @@ use std::{
 };
 
 use super::{
-    clock::{self, Clock, Moment, Nanos},
+    clock::{self, Clock, Left, Moment, Nanos},
     driver::tokio_timer,
     shard::{Shard, SpareEntry, StartOutcome, TimerShard, kind_of, shared_of},
     shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
-    thread::{self, Spare, Thread},
+    thread::{self, Spare},
     timing_wheel::Key,
     waker_id::WakerId,
 };
@@ -218,6 +218,7 @@ impl Timer {
 
     /// Returns whether the deadline has passed on the clock that [`Timer::now`] reads. If a test may pause
     /// that clock, Tokio's timer decides.
+    #[inline(never)]
     fn has_passed(&self) -> bool {
         if let Some(home) = self.home() {
             return home.alarm.has_passed(self.deadline);
@@ -257,66 +258,87 @@ impl Timer {
 
     /// Polls a timer that is not waiting or wakes another task.
     pub(crate) fn poll_further(&mut self, waker: &Waker) -> Polled {
-        match self.phase {
-            Phase::AfterFirstPoll(_) | Phase::Unstarted { .. } => self.begin(waker),
-            Phase::Waiting(_) => self.poll_waiting(waker),
-            Phase::Elapsed { .. } => Poll::Ready(Ok(())),
-        }
+        let (deadline, now, is_exact) = match self.phase {
+            Phase::Elapsed { .. } => return Poll::Ready(Ok(())),
+            Phase::Waiting(_) => return self.poll_waiting(waker),
+            Phase::AfterFirstPoll(delay) if delay.0 > 0 => {
+                let now = self.wheel_now();
+                (now.after(delay), now, true)
+            }
+            _ => match self.deadline_ahead() {
+                Some(ahead) => ahead,
+                None => return self.elapse_at_once(),
+            },
+        };
+        self.begin(waker, deadline, now, is_exact)
     }
 
-    /// Starts the timer, unless it elapses at once: it takes over the thread's spare, or gets an entry of its
-    /// own.
-    #[inline]
-    fn begin(&mut self, waker: &Waker) -> Polled {
-        if self.elapses_at_once() && !self.is_refused() {
-            return self.elapse(Moment::ZERO);
-        }
-        let (deadline, now) = match self.phase {
-            Phase::Unstarted { known_past, .. } if known_past > Moment::ZERO => (self.deadline, known_past),
-            Phase::AfterFirstPoll(delay) => {
-                let now = self.wheel_now();
-                (now.after(delay), now)
+    /// Returns the deadline of a timer that has not started, a moment that has passed, and whether that is
+    /// now. Returns `None` if the timer is due.
+    fn deadline_ahead(&self) -> Option<(Moment, Moment, bool)> {
+        let (is_due, known_past) = match self.phase {
+            Phase::Unstarted { is_reset: true, .. } => (self.has_passed(), Moment::ZERO),
+            Phase::Unstarted { known_past, .. } => {
+                (self.deadline <= known_past && self.zero_is_at_once(), known_past)
             }
-            _ => (self.deadline, self.wheel_now()),
+            // Of no duration.
+            _ => (self.zero_is_at_once(), Moment::ZERO),
         };
-        if thread::with(|thread| self.take_over(thread, waker, deadline, now)) == Some(true) {
-            return Poll::Pending;
+        let is_exact = known_past == Moment::ZERO;
+        let now = if is_exact { self.wheel_now() } else { known_past };
+        let is_timeout = matches!(self.phase, Phase::AfterFirstPoll(_));
+        let deadline = if is_timeout { now } else { self.deadline };
+        (!is_due).then_some((deadline, now, is_exact))
+    }
+
+    /// Takes over the thread's spare, or gets an entry of its own. `now` is a moment that has passed, and is
+    /// the present one if it is exact.
+    #[inline]
+    fn begin(&mut self, waker: &Waker, deadline: Moment, now: Moment, is_exact: bool) -> Polled {
+        if let Some(spare) = thread::take_spare() {
+            if self.can_take_over(&spare, waker, deadline, now) {
+                self.take_over(spare, deadline);
+                return Poll::Pending;
+            }
+            thread::put_back(spare);
         }
         // Checked only now, because a timer that may be refused takes over no spare.
         if self.is_refused() {
             return Poll::Ready(Err(Refusal::Shutdown));
         }
-        self.start(waker, deadline, deadline.since(now))
+        let time = deadline.since(now);
+        self.start(waker, deadline, Left { time, is_exact })
     }
 
-    /// Returns whether a timer that has not started is due at once.
-    #[inline]
-    fn elapses_at_once(&self) -> bool {
-        match self.phase {
-            Phase::AfterFirstPoll(delay) => delay.0 == 0 && self.zero_is_at_once(),
-            Phase::Unstarted { is_reset: true, .. } => self.has_passed(),
-            Phase::Unstarted { known_past, .. } => self.deadline <= known_past && self.zero_is_at_once(),
-            _ => false,
+    /// Ends a timer that has not started, because it is due.
+    #[cold]
+    fn elapse_at_once(&mut self) -> Polled {
+        if self.is_refused() {
+            return Poll::Ready(Err(Refusal::Shutdown));
         }
+        self.elapse(Moment::ZERO)
     }
 
-    /// Takes over the thread's spare if it is of this task and due in time. Returns whether it did.
+    /// Returns whether a spare is of this task and due in time.
     #[inline]
-    fn take_over(&mut self, thread: &Thread, waker: &Waker, deadline: Moment, now: Moment) -> bool {
-        let fits = |spare: &Spare| {
-            let (due, horizon) = (spare.entry.deadline, spare.shard.horizon());
-            // The horizon is the moment of the last turn. A task whose polls are long would otherwise take
-            // over an entry that is about to wake it, poll after poll.
-            let now = now.max(horizon);
-            spare.task.is(waker)
-                && (due > horizon || planted("unchecked_take_over"))
-                && spare.shard.clock.is_due_by(due, deadline)
-                && due.since(now).0 >= deadline.since(now).0 / TAKE_OVER_DIVISOR
-                && thread.spare_serves(spare, &self.shard)
-        };
-        let Some(Spare { shard, entry, task }) = thread.take_spare_if(fits) else {
-            return false;
-        };
+    fn can_take_over(&self, spare: &Spare, waker: &Waker, deadline: Moment, now: Moment) -> bool {
+        let (due, shard) = (spare.entry.deadline, &spare.shard);
+        let horizon = shard.horizon();
+        // The horizon is the moment of the last turn. A task whose polls are long would otherwise take over
+        // an entry that is about to wake it, poll after poll.
+        let now = now.max(horizon);
+        let wait = deadline.since(now);
+        spare.task.is(waker)
+            && (due > horizon || planted("unchecked_take_over"))
+            && due.since(now).0 >= wait.0 / TAKE_OVER_DIVISOR
+            && shard.clock.is_in_time(due, deadline, wait)
+            && shard.kind == kind_of(&self.shard)
+            && thread::is_in(shard.runtime, spare.task)
+    }
+
+    #[inline]
+    fn take_over(&mut self, spare: Spare, deadline: Moment) {
+        let Spare { shard, entry, task } = spare;
         shard.count_take_over();
         self.shard = Some(shard);
         self.deadline = deadline;
@@ -326,7 +348,6 @@ impl Timer {
             key: entry.key,
             leaves_spare: true,
         });
-        true
     }
 
     /// Polls a timer whose entry has expired, or may have to wake another task.
@@ -353,12 +374,12 @@ impl Timer {
                 return Poll::Pending;
             }
         }
-        let now = if horizon == Moment::NEVER {
-            self.wheel_now()
-        } else {
-            horizon
-        };
-        self.start(waker, self.deadline, self.deadline.since(now))
+        if horizon == Moment::NEVER {
+            let time = self.deadline.since(self.wheel_now());
+            let is_exact = true;
+            return self.start(waker, self.deadline, Left { time, is_exact });
+        }
+        self.start_again(waker, self.deadline.since(horizon))
     }
 
     /// Makes the entry wake the task of `waker`. Returns `false` if the entry is gone.
@@ -381,56 +402,70 @@ impl Timer {
         true
     }
 
-    /// Puts an entry into the wheel: in the timer's own shard if it waits in one that has not ended, and
-    /// otherwise in the shard of this thread. `wait` is the time from now until `deadline`, from which follows
-    /// the slack.
+    /// Starts the timer in the shard of this thread.
     ///
     /// # Panics
     ///
     /// Panics if there is no runtime with timers. The timer is then unchanged.
-    fn start(&mut self, waker: &Waker, deadline: Moment, wait: Nanos) -> Polled {
+    fn start(&mut self, waker: &Waker, deadline: Moment, left: Left) -> Polled {
         let (clone, task) = identified(waker, self.may_be_refused());
-        let admission = self.admission();
-        let repeats = self.home().is_none() && self.bind(deadline, task, admission);
-        let Some(shard) = &self.shard else {
+        let repeats = self.bind(deadline, task);
+        match self.enter(clone, task, left, repeats) {
+            Some(polled) => polled,
+            None => self.start(waker, deadline, left),
+        }
+    }
+
+    /// Starts the timer again, in the shard where it waits, because its entry has expired before its
+    /// deadline. The slack is that of a timer whose duration is `time`.
+    fn start_again(&mut self, waker: &Waker, time: Nanos) -> Polled {
+        let is_exact = false;
+        let left = Left { time, is_exact };
+        let (clone, task) = identified(waker, self.may_be_refused());
+        match self.enter(clone, task, left, false) {
+            Some(polled) => polled,
+            None => self.start(waker, self.deadline, left),
+        }
+    }
+
+    /// Puts an entry into the wheel, unless the timer is due. `repeats` says whether it may leave a spare.
+    /// Returns `None` if the shard has ended.
+    #[inline(always)]
+    fn enter(&mut self, waker: Waker, task: WakerId, left: Left, repeats: bool) -> Option<Polled> {
+        let (admission, Some(shard)) = (self.admission(), &self.shard) else {
             unreachable!("it has been bound")
         };
-        let clock = &shard.clock;
-        let tick = clock.due(deadline, clock.resolution(wait));
-        let due = clock.start_of(tick);
-        if has_come(shard, deadline, wait, due) {
-            shard.alarm.notify_if_no_handle(&shard.shared);
-            return self.elapse(Moment::ZERO);
-        }
-        match shard.start(clone, (tick, due), admission) {
-            StartOutcome::Waits(key) => {
-                let task = remembered(task, clock);
+        match shard.start(waker, self.deadline, left, admission) {
+            StartOutcome::Waits(key, due) => {
+                let task = remembered(task, &shard.clock);
                 self.phase = Phase::Waiting(Wait {
                     due,
                     task,
                     key,
                     leaves_spare: repeats && task.is_task() && shard.may_have_spares(),
                 });
-                Poll::Pending
+                Some(Poll::Pending)
             }
-            StartOutcome::HasPassed => self.elapse(Moment::ZERO),
+            StartOutcome::HasPassed => Some(self.elapse(Moment::ZERO)),
             StartOutcome::Refused(refusal) => {
                 self.phase = Phase::cancelled(admission);
-                Poll::Ready(Err(refusal))
+                Some(Poll::Ready(Err(refusal)))
             }
-            StartOutcome::Ended(waker) => self.start(&waker, deadline, wait),
+            StartOutcome::Ended => None,
         }
     }
 
     /// Binds the timer to this thread's shard. Returns whether its task has cancelled the last timer here.
     #[inline]
-    fn bind(&mut self, deadline: Moment, task: WakerId, admission: Admission) -> bool {
+    fn bind(&mut self, deadline: Moment, task: WakerId) -> bool {
         let repeats = thread::with(|thread| thread.bind(&mut self.shard, task)).unwrap_or_else(|| {
             thread::bind_without_locals(&mut self.shard);
             false
         });
         // Any former entry was in another shard, so its key is void here.
-        self.phase = Phase::cancelled(admission);
+        if let Phase::Waiting(_) = self.phase {
+            self.phase = Phase::cancelled(Admission::Again);
+        }
         self.deadline = deadline;
         repeats
     }
@@ -457,38 +492,39 @@ impl Timer {
     #[must_use]
     #[inline]
     pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
-        self.reset_to(deadline, Moment::ZERO, true)
+        let former = mem::replace(&mut self.deadline, deadline);
+        match &self.phase {
+            // The entry is due in time, and the timer is started again when it expires; or else the deadline
+            // is the same as before, and only slack makes the entry late.
+            Phase::Waiting(wait) if deadline >= wait.due || deadline == former => None,
+            Phase::Waiting(_) => self.bring_forward(deadline),
+            _ => {
+                self.phase = Phase::Unstarted {
+                    known_past: Moment::ZERO,
+                    is_reset: true,
+                    admission: self.admission(),
+                };
+                None
+            }
+        }
     }
 
     /// Moves the timer to another deadline. If the deadline is not after `now`, the timer elapses at the next
     /// poll, as a zero duration does.
     #[must_use]
     pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) -> Option<Waker> {
-        self.reset_to(deadline, now, false)
-    }
-
-    #[inline]
-    fn reset_to(&mut self, deadline: Moment, known_past: Moment, is_reset: bool) -> Option<Waker> {
-        let former = mem::replace(&mut self.deadline, deadline);
-        let Phase::Waiting(wait) = &self.phase else {
-            self.phase = Phase::Unstarted {
-                known_past,
-                is_reset,
-                admission: self.admission(),
-            };
-            return None;
-        };
-        // An entry that is due before the new deadline stays, and the timer is started again when the entry
-        // expires. One that is due after it is brought forward, unless the deadline is the same as before,
-        // because then only slack makes the entry late.
-        let is_late = deadline < wait.due && deadline != former;
-        if deadline <= known_past && self.zero_is_at_once() {
-            self.elapse_unpolled()
-        } else if is_late {
-            self.bring_forward(deadline)
-        } else {
-            None
+        if deadline <= now && matches!(self.phase, Phase::Waiting(_)) && self.zero_is_at_once() {
+            self.deadline = deadline;
+            return self.elapse_unpolled();
         }
+        let waker = self.reset(deadline);
+        if let Phase::Unstarted {
+            known_past, is_reset, ..
+        } = &mut self.phase
+        {
+            (*known_past, *is_reset) = (now, false);
+        }
+        waker
     }
 
     /// Ends the wait because the deadline has passed, and returns the waker of the waiting task. A timer that
@@ -517,9 +553,7 @@ impl Timer {
         let Some(left) = shard.alarm.time_left(deadline) else {
             return self.elapse_unpolled();
         };
-        let clock = &shard.clock;
-        let tick = clock.due(deadline, clock.resolution(left));
-        let sooner = clock.start_of(tick);
+        let (tick, sooner) = shard.clock.round_up(deadline, left);
         if sooner >= wait.due {
             return None;
         }
@@ -541,7 +575,7 @@ impl Timer {
         if !is_gone || self.has_expired() {
             return self.poll_further(waker) == Poll::Pending;
         }
-        self.start(waker, deadline, wait) == Poll::Pending
+        self.start_again(waker, wait) == Poll::Pending
     }
 
     /// Cancels the entry, and returns its waker.
@@ -559,19 +593,12 @@ impl Timer {
     }
 
     fn end_entry(&mut self, end: impl FnOnce(&Shard, Key, Moment) -> Option<Waker>) -> Option<Waker> {
-        let wait = self.take_wait()?;
-        end(self.shard.as_ref()?, wait.key, wait.due)
-    }
-
-    /// Takes out what a timer that waits knows of its entry.
-    fn take_wait(&mut self) -> Option<Wait> {
-        if !matches!(self.phase, Phase::Waiting(_)) {
+        let (Phase::Waiting(wait), Some(shard)) = (&mut self.phase, &self.shard) else {
             return None;
-        }
-        match mem::replace(&mut self.phase, Phase::cancelled(Admission::Again)) {
-            Phase::Waiting(wait) => Some(wait),
-            _ => None,
-        }
+        };
+        let (key, due) = (wait.key.take(), wait.due);
+        self.phase = Phase::cancelled(Admission::Again);
+        end(shard, key, due)
     }
 
     /// Cancels the entry, and tells the thread.
@@ -584,12 +611,12 @@ impl Timer {
 
     /// Leaves the entry of a timer that is dropped to the thread.
     fn leave_spare(&mut self) {
-        let (Some(wait), Some(shard)) = (self.take_wait(), self.shard.take()) else {
+        let (Phase::Waiting(wait), Some(shard)) = (&mut self.phase, self.shard.take()) else {
             return;
         };
         if wait.due > shard.horizon() {
-            let Wait { due, task, key, .. } = wait;
-            let entry = SpareEntry { key, deadline: due };
+            let (key, deadline) = (wait.key.take(), wait.due);
+            let (entry, task) = (SpareEntry { key, deadline }, wait.task);
             thread::keep(Spare { shard, entry, task });
         }
     }
@@ -606,17 +633,8 @@ impl Phase {
     }
 }
 
-/// Returns whether a timer is due, or about to be, as it starts. On a test's clock, Tokio's timer decides.
-/// Otherwise this is known if `wait`, the time until `deadline`, is zero, and checked if the entry would move
-/// Tokio's timer, which cannot be set to a moment that has passed.
-#[inline]
-fn has_come(shard: &Shard, deadline: Moment, wait: Nanos, due: Moment) -> bool {
-    let is_unclear = shard.clock.may_be_paused() || due < shard.next_visit();
-    wait == Nanos(0) && !shard.clock.may_be_paused() || is_unclear && shard.alarm.has_passed(deadline)
-}
-
 /// Clones a waker, and identifies its task.
-#[inline]
+#[inline(always)]
 fn identified(waker: &Waker, may_be_refused: bool) -> (Waker, WakerId) {
     if may_be_refused {
         WakerId::of_clone_if_known(waker)

@@ -26,6 +26,11 @@ impl Key {
         Key(ordinal.expect("a timing wheel holds at most u32::MAX timers"))
     }
 
+    /// Takes the claim. What is left is void: it names a cell that no arena has.
+    pub(crate) fn take(&mut self) -> Key {
+        mem::replace(self, Key(NonZeroU32::MAX))
+    }
+
     pub(super) fn index(&self) -> u32 {
         self.0.get() - 1
     }
@@ -156,6 +161,7 @@ impl Level {
     }
 
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
+    #[inline]
     pub(super) fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
         if self.buckets.is_empty() {
             self.allocate();
@@ -175,6 +181,7 @@ impl Level {
     }
 
     /// Unlinks an entry from the bucket at `at`.
+    #[inline]
     pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {

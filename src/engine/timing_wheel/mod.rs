@@ -82,9 +82,6 @@ use level::{Bucket, Entry, Level, NIL, Place};
 pub(crate) use advance::Advanced;
 pub(crate) use level::Key;
 
-/// The memory of a wheel's entries.
-pub(crate) type Arena<T> = Slab<Entry<T>>;
-
 /// One tick. The owner of the wheel knows when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tick(pub(crate) u64);
@@ -224,7 +221,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Ends a timer and returns its value.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, key: Key) -> T {
         self.take(key.index())
     }
@@ -254,11 +251,16 @@ impl<T> TimingWheel<T> {
     }
 
     /// Unlinks an entry from its list.
-    #[inline]
     fn unlink(&mut self, index: u32) {
         let Entry {
             prev, next, place, ..
         } = self.entries[index as usize];
+        self.close_gap(index, place, prev, next);
+    }
+
+    /// Links the neighbours of an entry that leaves the list `place`.
+    #[inline(always)]
+    fn close_gap(&mut self, index: u32, place: Place, prev: u32, next: u32) {
         if place == Place::OVERDUE {
             return self.overdue.unlink(&mut self.entries, prev, next);
         }
@@ -271,10 +273,17 @@ impl<T> TimingWheel<T> {
     }
 
     /// Unlinks an entry, frees its cell and returns its value.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, index: u32) -> T {
-        self.unlink(index);
-        self.entries.remove(index as usize).value
+        let Entry {
+            value,
+            prev,
+            next,
+            place,
+            ..
+        } = self.entries.remove(index as usize);
+        self.close_gap(index, place, prev, next);
+        value
     }
 
     /// Returns the number of entries that are due by `tick`. This looks at every entry.
@@ -302,7 +311,8 @@ impl<T> TimingWheel<T> {
 
     /// Takes out the arena if it is empty and has more than `retain` cells. The caller drops it where no
     /// thread has to wait for the drop.
-    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Arena<T>> {
+    #[cold]
+    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
     }

@@ -126,7 +126,7 @@ pub use observe::{
 };
 pub use timers::{
     delay_queue::{self, DelayQueue},
-    idle::{IdleHandle, IdleTimer},
+    idle::{Busy, IdleHandle, IdleTimer},
     interval::Interval,
     periodic::{Periodic, PeriodicBuilder},
     schedule::Scheduled,

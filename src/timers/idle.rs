@@ -17,7 +17,8 @@ use crate::{
     engine::{
         clock::{Moment, Nanos},
         shard::{TimerShard, shared_of},
-        sync::{AtomicU64, Mutex, Ordering, lock, try_lock},
+        sync::{AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
+        timer::Timer,
     },
     timers::sleep::Sleep,
     wheel::Wheel,
@@ -59,6 +60,7 @@ impl Wheel {
         let activity = Arc::new(Activity {
             wheel: self.unbound_shard_anywhere(),
             touched: AtomicU64::new(self.shared().now().0),
+            busy: AtomicUsize::new(0),
         });
         IdleHandle { activity }.timer(duration)
     }
@@ -106,16 +108,59 @@ pub struct IdleHandle {
     activity: Arc<Activity>,
 }
 
+/// A guard that keeps the timers of an [`IdleHandle`] from elapsing, created by [`IdleHandle::busy`].
+///
+/// Its drop is a [`touch`](IdleHandle::touch).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let wheel = tickwheel::Wheel::new();
+/// let idle = wheel.idle_timer(Duration::from_secs(30));
+/// let busy = idle.handle().busy();
+/// let request = async {
+///     wheel.sleep(Duration::from_secs(300)).await;
+///     drop(busy);
+/// };
+/// tokio::select! {
+///     () = idle => unreachable!("a request was in progress"),
+///     () = request => {}
+/// }
+/// # }
+/// ```
+#[must_use = "the timer waits only while this lives"]
+#[derive(Debug)]
+pub struct Busy {
+    handle: IdleHandle,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.handle.touch();
+        // Whoever sees that nothing is busy any more sees the touch too.
+        self.handle.activity.busy.fetch_sub(1, Ordering::Release);
+    }
+}
+
 /// The last touch, which is shared by the timers that wait for the same silence and by their handles.
 struct Activity {
     wheel: TimerShard,
     /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
     touched: AtomicU64,
+    /// How many [`Busy`] guards live.
+    busy: AtomicUsize,
 }
 
 impl Activity {
     fn last_touch(&self) -> Moment {
         Moment(self.touched.load(Ordering::Relaxed))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) > 0
     }
 }
 
@@ -179,12 +224,62 @@ impl IdleHandle {
         let now = shared_of(&self.activity.wheel).now();
         self.activity.touched.fetch_max(now.0, Ordering::Relaxed);
     }
+
+    /// Keeps the handle's timers from elapsing until the returned guard is dropped, which is a
+    /// [`touch`](IdleHandle::touch).
+    ///
+    /// For a connection on which the peer may be silent while a request is in progress. If there are several
+    /// guards, the timers' durations count from the drop of the last. Meanwhile each timer is restarted once
+    /// in its duration, or in a millisecond if that is longer, and its task is not woken. A guard costs one
+    /// atomic addition and at its drop one more, and what a touch costs. It takes no lock.
+    ///
+    /// # Examples
+    ///
+    /// A server that closes connections on which it neither works nor receives anything for 30 s:
+    ///
+    /// ```
+    /// use tickwheel::{IdleHandle, Wheel};
+    /// use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::TcpStream};
+    /// # use std::{io, time::Duration};
+    ///
+    /// async fn answer(wheel: &Wheel, idle: IdleHandle, stream: &mut TcpStream) -> io::Result<()> {
+    ///     loop {
+    ///         let question = stream.read_u8().await?;
+    ///         let _busy = idle.busy();
+    ///         wheel.sleep(Duration::from_secs(question.into())).await; // may take minutes
+    ///         stream.write_u8(42).await?;
+    ///     }
+    /// }
+    ///
+    /// async fn serve(wheel: &Wheel, mut stream: TcpStream) -> io::Result<()> {
+    ///     let idle = wheel.idle_timer(Duration::from_secs(30));
+    ///     tokio::select! {
+    ///         answered = answer(wheel, idle.handle(), &mut stream) => answered,
+    ///         () = idle => Ok(()),
+    ///     }
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> io::Result<()> {
+    /// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = listener.accept().await?.0;
+    /// # tokio::spawn(async move { serve(&Wheel::new(), stream).await });
+    /// # client.write_u8(0).await?;
+    /// # assert_eq!(client.read_u8().await?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn busy(&self) -> Busy {
+        self.activity.busy.fetch_add(1, Ordering::Relaxed);
+        Busy { handle: self.clone() }
+    }
 }
 
 impl fmt::Debug for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Activity")
             .field("last_touch", &self.last_touch().instant())
+            .field("busy", &self.busy.load(Ordering::Relaxed))
             .finish()
     }
 }
@@ -218,9 +313,15 @@ impl IdleTimer {
 }
 
 impl Watch {
-    /// Returns the deadline that counts from the last touch.
-    fn deadline(&self) -> Moment {
-        self.activity.last_touch().after(Nanos::of(self.duration))
+    /// Returns the deadline of `timer`. It counts from the last touch or, while something is busy, from now.
+    fn deadline_of(&self, timer: &Timer) -> Moment {
+        let duration = Nanos::of(self.duration);
+        if self.activity.is_busy() {
+            // Not again and again within a tick.
+            timer.now().after(duration.max(Nanos::MILLISECOND))
+        } else {
+            self.activity.last_touch().after(duration)
+        }
     }
 
     /// Takes the waker of the waiting task, for the caller to wake or drop with no lock held.
@@ -234,7 +335,7 @@ impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         // If the timer is being polled, the task has to poll it again.
         if let Some(mut sleep) = try_lock(&self.sleep) {
-            let (deadline, wait) = (self.deadline(), Nanos::of(self.duration));
+            let (deadline, wait) = (self.deadline_of(&sleep.timer), Nanos::of(self.duration));
             if sleep.timer.start_anew(deadline, wait, &Waker::from(self.clone())) {
                 return;
             }
@@ -255,11 +356,17 @@ impl Future for IdleTimer {
             drop(former);
         }
         let mut sleep = lock(&watch.sleep);
-        let deadline = watch.deadline();
-        if deadline > sleep.timer.deadline() {
-            sleep.reset(deadline.instant());
-        }
-        let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
+        let polled = loop {
+            let deadline = watch.deadline_of(&sleep.timer);
+            if deadline > sleep.timer.deadline() {
+                sleep.reset(deadline.instant());
+            }
+            let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
+            // Something may have become busy since, or the thread may have been held up until the deadline.
+            if polled.is_pending() || !watch.activity.is_busy() {
+                break polled;
+            }
+        };
         drop(sleep);
         if polled.is_ready() {
             // A timer that has completed keeps no task alive.

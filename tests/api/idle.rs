@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{IdleHandle, IdleTimer, Wheel};
+use tickwheel::{Busy, IdleHandle, IdleTimer, Wheel};
 use tokio::{runtime::Builder, time::Instant};
 use tokio_test::{assert_pending, assert_ready, task};
 
@@ -26,6 +26,7 @@ const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const fn clone<T: Clone>() {}
 const _: () = send_sync_unpin::<IdleTimer>();
 const _: () = send_sync_unpin::<IdleHandle>();
+const _: () = send_sync_unpin::<Busy>();
 const _: () = clone::<IdleHandle>();
 
 #[tokio::test(start_paused = true)]
@@ -369,4 +370,144 @@ async fn timers_of_one_handle_wait_for_the_same_activity_to_cease() {
     late.await;
     assert_due(start, Duration::ZERO);
     assert_at_rest(&Wheel::global());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_something_is_busy_it_waits_and_then_for_its_whole_duration() {
+    let wheel = Wheel::new();
+    for busy_for in [1, 99, 100, 101, 350, 5_000] {
+        let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+        let handle = idle.handle();
+        assert_pending!(idle.poll());
+        let busy = handle.busy();
+        advance(ms(busy_for)).await;
+        assert!(!idle.is_woken(), "{busy_for} ms");
+        assert_pending!(idle.poll(), "{busy_for} ms");
+        drop(busy);
+        let done = Instant::now();
+        idle.await;
+        assert_due(done, ms(100));
+    }
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_that_are_busy_the_last_counts() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+    let handle = idle.handle();
+    assert_pending!(idle.poll());
+    let (first, second) = (handle.busy(), handle.clone().busy());
+    advance(ms(500)).await;
+    drop(second);
+    advance(ms(500)).await;
+    assert!(!idle.is_woken());
+    assert_pending!(idle.poll());
+    drop(first);
+    let done = Instant::now();
+    idle.await;
+    assert_due(done, ms(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_busy_costs_one_registration_for_each_duration() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+    let _busy = idle.handle().busy();
+    assert_pending!(idle.poll());
+    for _ in 0..1_000 {
+        advance(ms(1)).await;
+    }
+    assert!(!idle.is_woken());
+    assert_eq!(wheel.metrics().registered, 1 + 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn something_may_become_busy_when_it_has_elapsed() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+    let handle = idle.handle();
+    assert_pending!(idle.poll());
+    // Its task has been woken, but has not yet polled it.
+    advance(ms(100)).await;
+    assert!(idle.is_woken());
+    let busy = handle.busy();
+    assert_pending!(idle.poll());
+    drop(busy);
+    advance(ms(100)).await;
+    assert_ready!(idle.poll());
+    // It has completed, and is to wait anew.
+    let busy = handle.busy();
+    assert_pending!(idle.poll());
+    advance(ms(1_000)).await;
+    assert_pending!(idle.poll());
+    drop(busy);
+    advance(ms(100)).await;
+    assert_ready!(idle.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_even_a_zero_duration_elapses_while_something_is_busy() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
+    let busy = idle.handle().busy();
+    for _ in 0..10 {
+        assert_pending!(idle.poll());
+        advance(ms(1)).await;
+    }
+    drop(busy);
+    let done = Instant::now();
+    idle.await;
+    assert!(done.elapsed() <= 2 * TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_busy_for_all_timers_of_a_handle_and_may_outlive_them() {
+    let wheel = Wheel::new();
+    let closes = wheel.idle_timer(ms(100));
+    let handle = closes.handle();
+    let warns = handle.timer(ms(60));
+    let busy = handle.busy();
+    let (mut closed, mut warned) = (task::spawn(closes), task::spawn(warns));
+    assert_pending!(closed.poll());
+    assert_pending!(warned.poll());
+    advance(ms(500)).await;
+    assert_pending!(closed.poll());
+    assert_pending!(warned.poll());
+    drop(closed);
+    drop(busy);
+    let done = Instant::now();
+    warned.await;
+    assert_due(done, ms(60));
+    let busy = handle.busy();
+    drop(handle);
+    drop(busy);
+    assert_at_rest(&wheel);
+}
+
+/// If the guard ceased to be busy before it touched, a timer that is looked at between would be early.
+#[test]
+fn on_the_real_clock_it_is_never_early_after_something_was_busy() {
+    real_runtime().block_on(async {
+        let wheel = Wheel::new();
+        let waiting = (0..40).map(|n| {
+            let idle = wheel.idle_timer(ms(3));
+            let busy = idle.handle().busy();
+            let working = tokio::task::spawn_blocking(move || {
+                thread::sleep(Duration::from_micros(9_000 + n * 50));
+                let done = std::time::Instant::now();
+                drop(busy);
+                done
+            });
+            tokio::spawn(async move {
+                idle.await;
+                let completed = std::time::Instant::now();
+                let waited = completed.checked_duration_since(working.await.unwrap());
+                assert!(waited >= Some(ms(3)), "{waited:?}");
+            })
+        });
+        for waiting in waiting.collect::<Vec<_>>() {
+            waiting.await.unwrap();
+        }
+    });
 }

@@ -430,7 +430,7 @@ impl Clock {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests {
     use proptest::prelude::*;
 

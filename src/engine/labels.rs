@@ -244,7 +244,7 @@ impl Labels {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests {
     use super::*;
 

@@ -57,7 +57,7 @@ pub(crate) fn end_of(bucket: usize) -> Duration {
     Duration::from_nanos(((next - power * PER_POWER) << power) * UNIT)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests {
     use super::*;
 

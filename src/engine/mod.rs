@@ -30,9 +30,9 @@ pub(crate) mod lag;
 pub(crate) mod number;
 pub(crate) mod shard;
 pub(crate) mod shared;
-#[cfg_attr(loom, path = "../../tests/loom/src/engine_sync.rs")]
+#[cfg_attr(tickwheel_loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests;
 pub(crate) mod thread;
 pub(crate) mod timer;

@@ -41,7 +41,7 @@ pub(crate) fn note_contention() {
     CONTENTIONS_LEFT.set(if left == 0 { CONTENTIONS } else { left });
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests {
     use super::*;
 

@@ -188,13 +188,13 @@ impl Drop for Thread {
 
 impl Thread {
     /// Returns the runtime and the worker index that this thread has learnt.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(tickwheel_loom)))]
     pub(super) fn known_worker(&self) -> Option<(Id, usize)> {
         self.worker.get()
     }
 
     /// Returns the deadline of the spare that this thread keeps.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(tickwheel_loom)))]
     pub(super) fn spare_deadline(&self) -> Option<super::clock::Moment> {
         let spare = self.spare.take();
         let deadline = spare.as_ref().map(|spare| spare.entry.deadline);

@@ -156,7 +156,7 @@ impl serde::Serialize for LagHistogram {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -65,12 +65,12 @@
 //! bit.
 
 mod advance;
-#[cfg(any(all(test, not(loom)), fuzzing))]
+#[cfg(any(all(test, not(tickwheel_loom)), tickwheel_fuzzing))]
 mod invariants;
 mod level;
-#[cfg(any(all(test, not(loom)), fuzzing))]
+#[cfg(any(all(test, not(tickwheel_loom)), tickwheel_fuzzing))]
 pub(crate) mod model;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests;
 
 use std::{iter, mem, ops::Range};

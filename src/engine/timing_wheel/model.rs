@@ -8,7 +8,7 @@ use super::{Advanced, Key, Place, Tick, TimingWheel};
 
 /// A tick relative to now, so that small numbers reach every level and every edge.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
+#[cfg_attr(tickwheel_fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum When {
     Now,
     Past(u8),
@@ -26,7 +26,7 @@ pub(crate) enum When {
 
 /// An operation. `timer` picks one of the pending timers.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
+#[cfg_attr(tickwheel_fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum Op {
     Insert(When),
     BringForward { timer: u8, due: When },

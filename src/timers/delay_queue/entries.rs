@@ -223,5 +223,5 @@ impl Sequence {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests;

@@ -24,7 +24,6 @@ use tokio::{
 
 use super::{
     clock::{Clock, Moment, Nanos},
-    counts::Counts,
     driver::{
         alarm::{Alarm, Driver, Next, SetOutcome},
         is_alternative,
@@ -73,9 +72,12 @@ pub(crate) struct Engine {
 
 /// Returns the engines of a wheel.
 pub(crate) fn of_wheel(shared: &Shared) -> Vec<Arc<Engine>> {
-    let engines = engines();
+    of_wheel_among(&engines(), shared).cloned().collect()
+}
+
+fn of_wheel_among<'a>(engines: &'a Engines, shared: &Shared) -> impl Iterator<Item = &'a Arc<Engine>> {
     let of_wheel = engines.iter().filter(|((wheel, _), _)| *wheel == shared.wheel);
-    of_wheel.map(|(_, engine)| engine.clone()).collect()
+    of_wheel.map(|(_, engine)| engine)
 }
 
 /// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is
@@ -131,38 +133,30 @@ pub(crate) fn global_is_behind() -> bool {
 /// The counts and the memory of a wheel, in all runtimes.
 #[derive(Debug, Default)]
 pub(crate) struct WheelUsage {
-    pub(crate) counts: Counts,
+    pub(crate) tally: Tally,
+    pub(crate) pending: usize,
     pub(crate) engines: usize,
     pub(crate) arena_bytes: usize,
 }
 
 /// Adds up the counts and the memory of a wheel's engines, and the counts of engines that have ended.
 pub(crate) fn usage(shared: &Shared) -> WheelUsage {
-    loop {
-        let ended = shared.ended_tally();
-        let usage = usage_beside(shared, ended);
-        // A shard that ends meanwhile adds its tally to that of ended engines, which has already been read,
-        // so everything is read again.
-        if shared.ended_tally() == ended {
-            return usage;
+    // Under this lock no shard ends, which would count twice or not at all.
+    let engines = engines();
+    let mut usage = WheelUsage {
+        tally: shared.ended_tally(),
+        ..WheelUsage::default()
+    };
+    for engine in of_wheel_among(&engines, shared) {
+        usage.engines += 1;
+        for shard in existing(&engine.shards) {
+            let of_shard = shard.usage();
+            usage.tally.add(of_shard.tally);
+            usage.pending += of_shard.pending;
+            usage.arena_bytes += of_shard.arena_bytes;
         }
     }
-}
-
-fn usage_beside(shared: &Shared, mut tally: Tally) -> WheelUsage {
-    let engines = of_wheel(shared);
-    let (mut pending, mut arena_bytes) = (0, 0);
-    for shard in engines.iter().flat_map(|engine| existing(&engine.shards)) {
-        let usage = shard.usage();
-        tally.add(usage.tally);
-        pending += usage.pending;
-        arena_bytes += usage.arena_bytes;
-    }
-    WheelUsage {
-        counts: Counts::new(tally, pending),
-        engines: engines.len(),
-        arena_bytes,
-    }
+    usage
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
@@ -308,8 +302,10 @@ impl Engine {
     /// Ends the shards of timers that may be refused, because the wheel has been shut down. Appends their
     /// wakers to `wakers`, for the caller to wake. Returns the number of timers that have not expired.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
+        let engines = engines();
         let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse());
         let ended = refusable.map(|shard| shard.end(wakers)).sum();
+        drop(engines);
         self.alarm.notify_if_no_handle(&self.shared);
         ended
     }

@@ -21,7 +21,6 @@
 //! alarm's seat, the alarm's runtime, Tokio's own locks.
 
 pub(crate) mod clock;
-pub(crate) mod counts;
 pub(crate) mod driver;
 pub(crate) mod engines;
 pub(crate) mod events;

@@ -25,8 +25,8 @@ use super::{
     shared::{Admission, Refusal, Shared, Tally, WheelId},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
-        Ordering::{Acquire, Relaxed, Release},
-        lock, planted, try_lock,
+        Ordering::{Acquire, Relaxed, Release, SeqCst},
+        fence_in_models, lock, planted, try_lock,
     },
     timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
 };
@@ -51,8 +51,10 @@ pub(crate) struct Shard {
     /// When the spare of this shard is due, or [`Moment::ZERO`]. A shard has at most one, so that it can be
     /// counted: its entry is no pending timer, but one that was cancelled.
     spare_due: AtomicU64,
-    /// How many timers have taken over a spare, each of which counts as one timer cancelled and one
-    /// registered. Only the thread that has the spare writes this.
+    /// How many timers have left a spare, each of which has been cancelled. Only the thread that has the spare
+    /// writes this, and the next field.
+    left_spare: AtomicU64,
+    /// How many timers have taken over a spare, each of which has been registered.
     taken_over: AtomicU64,
     /// A copy of the alarm's clock, because other threads write to the cache lines of the alarm.
     pub(crate) clock: Clock,
@@ -114,6 +116,9 @@ pub(crate) struct State {
     /// The horizon when the shard ended.
     ended_at: Option<Moment>,
     tally: Tally,
+    /// When the spare was due whose entry has expired and is not counted, because its timer was cancelled. If
+    /// it turns out that another timer had just taken it over, it is counted then.
+    expired_spare: Option<Moment>,
 }
 
 /// The outcome of an attempt to start a timer.
@@ -160,11 +165,13 @@ impl Shard {
                 wheel: None,
                 ended_at: None,
                 tally: Tally::default(),
+                expired_spare: None,
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             next_visit: AtomicU64::new(Moment::NEVER.0),
             visit_after_next: AtomicU64::new(Moment::NEVER.0),
             spare_due: AtomicU64::new(Moment::ZERO.0),
+            left_spare: AtomicU64::new(0),
             taken_over: AtomicU64::new(0),
             kind,
             capacity: shared.settings.capacity.div_ceil(shards),
@@ -384,8 +391,7 @@ impl Shard {
     /// Expires an entry, if it is still there, because its deadline has passed before the driver knows.
     /// Returns its waker.
     pub(crate) fn expire(&self, key: Key, deadline: Moment) -> Option<Waker> {
-        // Expiries are not counted, because `counts.rs` computes them from the other numbers.
-        self.take_out(key, deadline, |_| {})
+        self.take_out(key, deadline, |tally| tally.expired += 1)
     }
 
     fn take_out(&self, key: Key, deadline: Moment, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
@@ -431,13 +437,37 @@ impl Shard {
         tick.map_or(Moment::NEVER, |tick| self.clock.start_of(tick))
     }
 
-    /// Takes the shard's only place for a spare, for an entry that is due at `deadline`. Returns whether the
-    /// place was free.
-    pub(crate) fn claim_spare(&self, deadline: Moment) -> bool {
-        let claimed = self
-            .spare_due
-            .compare_exchange(Moment::ZERO.0, deadline.0, Acquire, Relaxed);
-        claimed.is_ok()
+    /// Counts a timer as cancelled, and its entry, which is due at `deadline`, as the shard's spare. Returns
+    /// `false` if the shard has one already, or the entry has expired.
+    #[inline]
+    pub(crate) fn leave_spare(&self, deadline: Moment) -> bool {
+        let place = &self.spare_due;
+        if place
+            .compare_exchange(Moment::ZERO.0, deadline.0, SeqCst, Relaxed)
+            .is_err()
+        {
+            return false;
+        }
+        fence_in_models();
+        // A visit stores the horizon first and looks for a spare then. So either it has seen this one, and not
+        // counted its entry, or the entry is seen here to have expired.
+        if deadline.0 <= self.horizon.load(SeqCst) {
+            self.withdraw_spare();
+            return false;
+        }
+        self.left_spare.store(self.left_spare.load(Relaxed) + 1, Release);
+        true
+    }
+
+    /// Gives up the place of a spare whose entry has expired, for a timer that therefore was not cancelled.
+    #[cold]
+    fn withdraw_spare(&self) {
+        let mut state = lock(&self.state);
+        // Either the visit did not count this entry, or it was another one that had been taken over.
+        if state.expired_spare.take().is_some() {
+            state.tally.expired += 1;
+        }
+        self.spare_due.store(Moment::ZERO.0, Release);
     }
 
     /// Counts a timer that has taken over the spare.
@@ -446,14 +476,12 @@ impl Shard {
         self.spare_due.store(Moment::ZERO.0, Release);
     }
 
-    /// Cancels the entry of the spare, if it is still there, and counts its timer as cancelled, unless the
-    /// shard has counted it as it ended.
+    /// Cancels the entry of the spare, if it is still there. Its timer has been counted already.
     pub(crate) fn cancel_spare(&self, spare: SpareEntry) {
         let mut guard = lock(&self.state);
+        self.count_late_expiry(&mut guard);
+        guard.expired_spare = None;
         self.spare_due.store(Moment::ZERO.0, Release);
-        if guard.ended_at.is_none() {
-            guard.tally.cancelled += 1;
-        }
         let removed = self.wheel_of(&mut guard, spare.deadline).map(|wheel| {
             let waker = wheel.remove(spare.key);
             (waker, self.release_arena(wheel))
@@ -462,20 +490,32 @@ impl Shard {
         drop(removed);
     }
 
+    /// Counts the timer that had taken over a spare as its entry expired.
+    fn count_late_expiry(&self, state: &mut State) {
+        let spare_due = Moment(self.spare_due.load(Acquire));
+        if state.expired_spare.take_if(|due| *due != spare_due).is_some() {
+            state.tally.expired += 1;
+        }
+    }
+
     /// Returns when the spare is due, if there is one whose entry has not expired.
     pub(crate) fn spare_due(&self) -> Option<Moment> {
         let due = Moment(self.spare_due.load(Relaxed));
         (due != Moment::ZERO && !self.has_expired(due)).then_some(due)
     }
 
-    /// Returns the shard's counts, the number of pending timers and the size of the arena in bytes.
+    /// Returns the shard's counts, the number of pending timers and the size of the arena in bytes. Once the
+    /// shard has ended, the wheel has its counts.
     pub(crate) fn usage(&self) -> Usage {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        if state.ended_at.is_some() {
+            return Usage::default();
+        }
+        self.count_late_expiry(&mut state);
+        let is_entry = self.spare_due.load(Relaxed) > self.horizon().0;
         let wheel = state.wheel.as_ref();
-        let spare_due = Moment(self.spare_due.load(Relaxed));
-        let is_entry = spare_due > self.horizon();
         Usage {
-            tally: self.tally(&state, spare_due != Moment::ZERO),
+            tally: self.tally(&state),
             pending: wheel
                 .map_or(0, TimingWheel::len)
                 .saturating_sub(usize::from(is_entry)),
@@ -483,13 +523,16 @@ impl Shard {
         }
     }
 
-    /// Returns the counts, with the timers that have taken over a spare and, if `has_spare`, with the timer
-    /// that has left it.
-    fn tally(&self, state: &State, has_spare: bool) -> Tally {
+    /// Returns the counts, with the timers that have left a spare or taken one over. None of them ever
+    /// decreases.
+    fn tally(&self, state: &State) -> Tally {
+        // Read in this order, they never show a spare that has been left again before it was taken over.
+        let left_spare = self.left_spare.load(Acquire);
         let taken_over = self.taken_over.load(Relaxed);
         Tally {
             registered: state.tally.registered + taken_over,
-            cancelled: state.tally.cancelled + taken_over + u64::from(has_spare),
+            expired: state.tally.expired,
+            cancelled: state.tally.cancelled + left_spare,
         }
     }
 
@@ -511,14 +554,17 @@ impl Shard {
     /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`, which
     /// begins at `begin`.
     pub(crate) fn visit(&self, tick: Tick, begin: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
-        let mut state = lock(&self.state);
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let mut uncounted = 0;
+        if begin > self.horizon() && !planted("late_horizon") {
+            uncounted = self.move_horizon(begin, state);
+        }
         let Some(wheel) = &mut state.wheel else {
             return Advanced::default();
         };
-        if begin > self.horizon() && !planted("late_horizon") {
-            self.horizon.store(begin.0, Relaxed);
-        }
         let advanced = wheel.advance(tick, batch, due);
+        state.tally.expired += advanced.expired.saturating_sub(uncounted) as u64;
         self.release(advanced.expired);
         if advanced.more {
             return advanced;
@@ -534,10 +580,26 @@ impl Shard {
         self.next_visit.store(self.start_of(next).0, Relaxed);
         self.visit_after_next.store(self.start_of(after).0, Relaxed);
         let arena = self.release_arena(wheel);
-        drop(state);
+        drop(guard);
         drop(arena);
         planted("late_horizon").then(|| self.horizon.store(begin.0, Relaxed));
         advanced
+    }
+
+    /// Publishes the horizon. Returns the number of entries due by then that are not to be counted: that of a
+    /// spare, whose timer has been cancelled.
+    fn move_horizon(&self, begin: Moment, state: &mut State) -> usize {
+        let former = self.horizon();
+        // Stored before the spare is looked for, as `leave_spare` requires.
+        self.horizon.store(begin.0, SeqCst);
+        fence_in_models();
+        self.count_late_expiry(state);
+        let spare_due = Moment(self.spare_due.load(SeqCst));
+        let expires = former < spare_due && spare_due <= begin;
+        if expires {
+            state.expired_spare = Some(spare_due);
+        }
+        usize::from(expires)
     }
 
     /// Gives up the places of timers that have left the wheel, if a limit applies to them.
@@ -566,14 +628,18 @@ impl Shard {
         // because their timers elapse at the next poll.
         let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
         let left = taken - wheel.as_ref().map_or(0, due);
-        // A spare that is left is among them, and one that has expired is not.
-        let spare_due = Moment(self.spare_due.load(Relaxed));
-        let has_expired_spare = spare_due != Moment::ZERO && spare_due <= horizon;
-        state.tally.cancelled += left as u64;
+        self.count_late_expiry(&mut state);
+        state.expired_spare = None;
+        let Tally {
+            registered, expired, ..
+        } = self.tally(&state);
+        let expired = expired + (taken - left) as u64;
         self.release(taken);
-        self.shared.add_ended(self.tally(&state, has_expired_spare));
-        state.tally = Tally::default();
-        self.taken_over.store(0, Relaxed);
+        self.shared.add_ended(Tally {
+            registered,
+            expired,
+            cancelled: registered - expired,
+        });
         self.notify_of_removal(Moment::ZERO);
         drop(state);
         wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));

@@ -327,7 +327,7 @@ impl Thread {
             former.shard.cancel_spare(former.entry);
         }
         // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
-        !self.is_wary_of(*task) && !shard.shared.has_no_handle() && shard.claim_spare(entry.deadline)
+        !self.is_wary_of(*task) && !shard.shared.has_no_handle() && shard.leave_spare(entry.deadline)
     }
 
     /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.

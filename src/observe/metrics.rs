@@ -79,10 +79,10 @@ impl Wheel {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let usage = engines::usage(shared);
         Metrics {
-            pending: usage.counts.pending,
-            registered: usage.counts.registered,
-            expired: usage.counts.expired,
-            cancelled: usage.counts.cancelled,
+            pending: usage.pending,
+            registered: usage.tally.registered,
+            expired: usage.tally.expired,
+            cancelled: usage.tally.cancelled,
             rejected: shared.limit.rejected(),
             cascaded: read(&shared.stats.cascaded),
             turns: read(&shared.stats.turns),

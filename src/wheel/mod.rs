@@ -272,7 +272,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn pending(&self) -> usize {
-        engines::usage(self.shared()).counts.pending
+        engines::usage(self.shared()).pending
     }
 
     /// Returns `true` if the wheel has been shut down.

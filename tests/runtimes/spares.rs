@@ -6,7 +6,10 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     task::{Poll, Wake, Waker},
     thread,
@@ -71,6 +74,61 @@ fn counts_are_exact_at_quiet_points() {
         drop(runtime);
         check(0, cancelled + 7);
         cancelled += 7;
+    }
+}
+
+/// Tasks take over spares, let some expire and end with others, and runtimes end, while the counters are read.
+#[test]
+fn no_counter_ever_goes_back() {
+    let wheel = Wheel::new();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..3 {
+                multi(3).block_on(async {
+                    let tasks: Vec<_> = (0..9)
+                        .map(|number| tokio::spawn(short_and_long_timers(wheel.clone(), number)))
+                        .collect();
+                    for task in tasks {
+                        task.await.unwrap();
+                    }
+                });
+            }
+            is_done.store(true, SeqCst);
+        });
+        let mut last = wheel.metrics();
+        while !is_done.load(SeqCst) {
+            let next = wheel.metrics();
+            let counters = |metrics: &Metrics| [metrics.registered, metrics.expired, metrics.cancelled];
+            let both = counters(&last).into_iter().zip(counters(&next));
+            assert!(
+                both.into_iter().all(|(last, next)| last <= next),
+                "{last:?}, then {next:?}"
+            );
+            last = next;
+        }
+    });
+    let Metrics {
+        registered,
+        expired,
+        cancelled,
+        pending,
+        ..
+    } = wheel.metrics();
+    assert_eq!((pending, registered), (0, expired + cancelled));
+    // A timer of a task that is held up may elapse before it is registered.
+    assert!(registered <= 3 * 9 * 2_000);
+}
+
+/// The durations are such that some entries expire as their timers are dropped or just after.
+async fn short_and_long_timers(wheel: Wheel, number: u64) {
+    for n in 0..2_000 {
+        let duration = if (n + number) % 4 == 0 {
+            ms(1)
+        } else {
+            ms(2 + n % 50)
+        };
+        wheel.timeout(duration, task::yield_now()).await.ok();
     }
 }
 

@@ -28,6 +28,11 @@ pub(crate) fn planted(fault: &str) -> bool {
         == Some(fault)
 }
 
+/// Makes up for loom's taking `SeqCst` for `AcqRel` in everything but fences.
+pub(crate) fn fence_in_models() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

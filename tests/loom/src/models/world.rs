@@ -200,6 +200,10 @@ impl Shards {
     pub(super) fn assert_vacant(&self) {
         let pending: usize = existing(&self.0.shards).map(|shard| shard.usage().pending).sum();
         assert_eq!(pending, 0, "an entry is lost");
+        for shard in existing(&self.0.shards) {
+            let counts = shard.usage().tally;
+            assert_eq!(counts.registered, counts.expired + counts.cancelled);
+        }
     }
 }
 
@@ -275,7 +279,7 @@ impl World {
             engines::of_wheel(&self.shared).is_empty(),
             "an engine has not ended"
         );
-        let counts = engines::usage(&self.shared).counts;
+        let counts = engines::usage(&self.shared).tally;
         assert_eq!(counts.registered, counts.expired + counts.cancelled);
         assert_eq!(self.shared.stats.panics.load(SeqCst), 0, "a waker has panicked");
     }

@@ -33,8 +33,8 @@ class InFolder(unittest.TestCase):
         """What becomes of a file, and what is reported of it as `by hand`."""
         file = self.write("ported.rs", before)
         ran = self.run_tool("port-imports", file)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
         reported = [line.removeprefix(f"{file}:") for line in ran.stderr.splitlines()]
+        self.assertEqual(ran.returncode, 3 if reported else 0, ran.stderr)
         return file.read_bytes().decode(), reported
 
 
@@ -128,6 +128,19 @@ class PortImports(InFolder):
         self.assertEqual(file.read_text(), text)
         self.assertEqual(self.run_tool("port-imports", "src", "tests").returncode, 0)
         self.assertEqual(self.run_tool("port-imports", "--check", "src").returncode, 0)
+
+    def test_a_check_tells_what_is_left_by_hand_from_what_it_would_change(self):
+        self.write("src/a.rs", "use tokio as t;")
+        self.assertEqual(self.run_tool("port-imports", "--check", "src").returncode, 3)
+        self.write("src/b.rs", "use tokio::time::sleep;")
+        self.assertEqual(self.run_tool("port-imports", "--check", "src").returncode, 1)
+
+    def test_dependencies_that_no_source_names_any_more_are_named(self):
+        self.write("Cargo.toml", LIBRARY.format("a") + '[dependencies]\ntokio = "1"\ntokio-util = "0.7"\n')
+        self.write("src/lib.rs", "use tokio_util::time::DelayQueue;\nuse tokio::{net, time};")
+        ran = self.run_tool("port-imports", ".")
+        self.assertEqual(ran.returncode, 0)
+        self.assertEqual(ran.stderr, f"{self.folder.resolve()}/Cargo.toml: no source names tokio-util any more\n")
 
     def test_nothing_is_written_unless_everything_can_be_read(self):
         text = "use tokio::time::sleep;"

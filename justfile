@@ -4,34 +4,22 @@
 default:
     @just --list
 
-# Lint everything, all features on.
-check:
-    cargo clippy --all-targets --all-features -- -D warnings
+# What a change can break, or the checks named, such as `just ci lints tests`; `just ci all` for everything that runs on a machine with Linux.
+ci *checks:
+    .ci/run {{ checks }}
 
-# Run every test, doctests included.
+# Run every test of the crate, doctests included.
 test:
     cargo test --all-features
 
-# Build the documentation as CI does.
-doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --all-features --no-deps
-
-# Build every example; run one with `cargo run --release -p examples --bin NAME`.
-examples:
-    cargo build --release --package examples --package million
+# Run an example.
+example name *arguments:
+    cargo run --release --package examples --bin {{ name }} -- {{ arguments }}
 
 # Run a benchmark: `just bench figures`, contention, lateness, bad-day or keepalive; benches/run runs all.
 bench name *arguments:
     cargo run --release --package tickwheel-benches --bin {{ name }} -- {{ arguments }}
 
-# Model-check the engine, and see that planted faults are found.
-loom:
-    .ci/loom
-
 # Fuzz the timing wheel for so many seconds.
 fuzz seconds="30":
     cargo +nightly fuzz run timing_wheel -- -max_total_time={{ seconds }}
-
-# What a change can break; `just ci all` for everything that the workflow runs for a change on Linux.
-ci *arguments:
-    .ci/run {{ arguments }}

@@ -1,5 +1,5 @@
 //! `Interval`: its ticks, what counts as a missed one, its resets, and its use as a `Stream`. Tokio's own
-//! tests, which `.ci/tokio-tests` runs, have the three policies for missed ticks and the kinds of resets.
+//! tests, which `.ci/run tokio-tests` runs, have the three policies for missed ticks and the kinds of resets.
 
 use crate::support;
 

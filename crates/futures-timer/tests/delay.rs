@@ -1,4 +1,4 @@
-//! `Delay`, in a runtime and outside. The original's own tests run on it in `.ci/foreign-tests`.
+//! `Delay`, in a runtime and outside. The original's own tests run on it in `.ci/run foreign`.
 
 use std::{
     fmt::Debug,

@@ -1,5 +1,5 @@
 //! `timeout` and `sleep`, in a runtime and outside. The original's own tests run on it in
-//! `.ci/foreign-tests`.
+//! `.ci/run foreign`.
 
 use std::{
     fmt::Debug,

@@ -4,14 +4,15 @@
 
 use std::{error::Error, time::Duration};
 
-use tickwheel::{ExportedValue, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{ExportedValue, exported};
 use tokio::{net::UdpSocket, time::timeout};
 
 /// Writes a wheel's metrics, one a line, with labels as DogStatsD's tags. Totals are sent as gauges, because
 /// a counter of StatsD is what was added.
 fn statsd(wheel: &Wheel) -> Vec<String> {
     let mut lines = Vec::new();
-    for exported in wheel.exported() {
+    for exported in exported(wheel) {
         let mut line = |name: &str, value: f64, more: &str| {
             let labels = exported.labels.iter();
             let tags: String = labels.map(|(key, word)| format!(",{key}:{word}")).collect();
@@ -27,7 +28,7 @@ fn statsd(wheel: &Wheel) -> Vec<String> {
                 }
                 line(&format!("{name}.sum"), *sum, "");
             }
-            value => eprintln!("{name} has a value of a later version of tickwheel: {value:?}"),
+            value => eprintln!("{name} has a value of a later version: {value:?}"),
         }
     }
     lines

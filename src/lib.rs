@@ -118,7 +118,6 @@ pub use integrations::stream;
 #[cfg(feature = "tower")]
 pub use integrations::tower;
 pub use observe::{
-    exported::{Exported, ExportedKind, ExportedUnit, ExportedValue},
     labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},
     lag::LagHistogram,
     metrics::Metrics,

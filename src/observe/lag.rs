@@ -71,12 +71,11 @@ impl LagHistogram {
     pub fn quantile(&self, quantile: f64) -> Duration {
         let rank = (self.count() as f64 * quantile.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
         let mut passed = 0;
-        self.buckets()
-            .find(|(_, count)| {
-                passed += count;
-                passed >= rank
-            })
-            .map_or(Duration::ZERO, |(end, _)| end)
+        let bucket = self.counts.iter().position(|count| {
+            passed += count;
+            passed >= rank
+        });
+        bucket.map_or(Duration::ZERO, |bucket| end_of(bucket).min(self.max))
     }
 
     /// Returns the greatest lateness.
@@ -94,8 +93,10 @@ impl LagHistogram {
         self.max
     }
 
-    /// Returns the buckets in use, in order, each as the lateness at which it ends, but no more than the
-    /// maximum, and its count.
+    /// Returns the buckets in use, in order, each as the lateness at which it ends and its count.
+    ///
+    /// The end of a bucket never changes, so counts of several histograms can be compared. The last bucket of
+    /// all, beyond an hour, has no end and is given as its beginning.
     ///
     /// # Examples
     ///
@@ -105,14 +106,7 @@ impl LagHistogram {
     /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        used.map(|(bucket, count)| (end_of(bucket).min(self.max), *count))
-    }
-
-    /// Returns all buckets up to the last one in use, each as the lateness at which it ends, which never
-    /// changes, and its count. The last of all, which has no end, is represented by its beginning.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        let counts = self.counts.iter().enumerate();
-        counts.map(|(bucket, count)| (end_of(bucket.min(BUCKETS - 2)), *count))
+        used.map(|(bucket, count)| (end_of(bucket.min(BUCKETS - 2)), *count))
     }
 
     /// Returns the counts added after `earlier`, a histogram of the same wheel.

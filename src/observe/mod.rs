@@ -1,6 +1,5 @@
 //! What a user can see of a wheel: its counters, a snapshot of its timers, and timeouts counted under labels.
 
-pub(crate) mod exported;
 pub(crate) mod labelled;
 pub(crate) mod lag;
 pub(crate) mod metrics;

@@ -16,7 +16,6 @@ mod clocks;
 mod deadline;
 mod delay_queue;
 mod errors;
-mod exported;
 mod handle;
 mod idle;
 mod interval;

@@ -5,7 +5,8 @@ use std::{fs, time::Duration};
 
 use metrics::{histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
-use tickwheel::{ExportedValue, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{ExportedValue, exported};
 use tickwheel_metrics::Reporter;
 use tokio::time::Instant;
 
@@ -52,7 +53,7 @@ async fn main() {
 
     let recorder = PrometheusBuilder::new().build_recorder();
     measure("record_many for each bucket", &recorder, || {
-        for exported in wheel.exported() {
+        for exported in exported(&wheel) {
             if let ExportedValue::Histogram { buckets, .. } = &exported.value {
                 for (limit, count) in buckets {
                     histogram!(exported.name).record_many(*limit, *count as usize);

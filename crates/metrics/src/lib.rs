@@ -1,26 +1,23 @@
-//! Reports a [`Wheel`] to the recorder of the [`metrics`] facade.
+//! Reports [`Wheel`]s to the recorder of the [`metrics`] facade.
 //!
-//! [`Reporter`] does so once or periodically, under the names, units and labels that [`Exported`] lists.
+//! [`Reporter`] does so once or periodically, under the names, units and labels that [`tickwheel_exported`]
+//! lists.
 #![forbid(unsafe_code)]
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    panic::{RefUnwindSafe, UnwindSafe},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, gauge};
-use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, WeakWheel, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue, Source, Sources, exported};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// A reporter of a wheel to the recorder of the `metrics` facade, once or periodically.
+/// A reporter of wheels to the recorder of the `metrics` facade, once or periodically.
 ///
-/// It reports what [`Exported`] lists, and does not keep the wheel alive. A histogram `h` becomes the
-/// counters `h_bucket`, with the label `le` and cumulative as those of Prometheus, the counter `h_count` and
-/// the gauge `h_sum`. A report takes a [snapshot](Wheel::snapshot) of the wheel; its further work depends on
-/// the number of labels, and not on the number of timers that there were.
+/// It reports what [`exported`] lists of each wheel, and what [further sources](Reporter::and_source) return.
+/// Wheels of the same name are reported as one, as [`Sources::exported`] describes. The reporter keeps no wheel
+/// alive. A histogram `h` becomes the counters `h_bucket`, with the label `le` and cumulative as those of
+/// Prometheus, the counter `h_count` and the gauge `h_sum`. A report takes a [snapshot](Wheel::snapshot) of each
+/// wheel; its further work depends on the number of labels, and not on the number of timers that there were.
 ///
 /// # Examples
 ///
@@ -35,22 +32,7 @@ use tokio::time::{MissedTickBehavior, interval};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    wheel: WeakWheel,
-    sources: Vec<Source>,
-}
-
-/// What returns further values for a report.
-#[derive(Clone)]
-struct Source(Arc<dyn Fn() -> Vec<Exported> + Send + Sync>);
-
-// A panic of it interrupts a report, of which nothing is kept here.
-impl UnwindSafe for Source {}
-impl RefUnwindSafe for Source {}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").finish_non_exhaustive()
-    }
+    sources: Sources,
 }
 
 impl Reporter {
@@ -65,39 +47,58 @@ impl Reporter {
     /// let reporter = Reporter::new(&Wheel::global());
     /// ```
     pub fn new(wheel: &Wheel) -> Reporter {
-        Reporter {
-            wheel: wheel.downgrade(),
-            sources: Vec::new(),
-        }
+        let mut sources = Sources::default();
+        sources.add_wheel(wheel);
+        Reporter { sources }
     }
 
-    /// Returns a reporter that reports what `source` returns, too, for as long as there is the wheel.
-    ///
-    /// It is called for each report, so it must not block. The queues, leases and notifications of
-    /// `tickwheel-redis` have such a source each.
+    /// Returns a reporter that reports `wheel` too.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
+    /// use tickwheel::Wheel;
+    /// use tickwheel_metrics::Reporter;
+    ///
+    /// let wheel = Wheel::builder().name("requests").build()?;
+    /// let reporter = Reporter::new(&Wheel::global()).and(&wheel);
+    /// assert!(reporter.report());
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn and(mut self, wheel: &Wheel) -> Reporter {
+        self.sources.add_wheel(wheel);
+        self
+    }
+
+    /// Returns a reporter that reports what `source` returns too, for as long as there is one of the wheels.
+    ///
+    /// The queues, leases and notifications of `tickwheel-redis` have such a source each. A closure is one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue};
     /// use tickwheel_metrics::Reporter;
     ///
     /// let tasks = || {
     ///     let value = ExportedValue::Count(17);
-    ///     vec![Exported::new("shop_tasks", "Tasks.", ExportedUnit::Count, ExportedKind::Gauge, Vec::new(), value)]
+    ///     let (unit, kind) = (ExportedUnit::Count, ExportedKind::Gauge);
+    ///     Some(vec![Exported::new("shop_tasks", "Tasks.", unit, kind, Vec::new(), value)])
     /// };
     /// let reporter = Reporter::new(&Wheel::global()).and_source(tasks);
     /// assert!(reporter.report());
     /// ```
     #[must_use]
-    pub fn and_source(mut self, source: impl Fn() -> Vec<Exported> + Send + Sync + 'static) -> Reporter {
-        self.sources.push(Source(Arc::new(source)));
+    pub fn and_source(mut self, source: impl Source + 'static) -> Reporter {
+        self.sources.add(source);
         self
     }
 
     /// Describes all metrics of a wheel to the recorder, and those that the sources return at the moment.
     ///
-    /// [`run`](Reporter::run) does this first, and describes what a source returns later when it first does.
+    /// [`run`](Reporter::run) describes each metric before its first report.
     ///
     /// # Examples
     ///
@@ -105,27 +106,12 @@ impl Reporter {
     /// tickwheel_metrics::Reporter::new(&tickwheel::Wheel::new()).describe();
     /// ```
     pub fn describe(&self) {
-        // A wheel with a label exports everything that there is.
-        let example = Wheel::new();
-        example.labelled("");
-        example.exported().iter().for_each(describe);
-        self.of_sources().for_each(|exported| describe(&exported));
+        let mut described = BTreeSet::new();
+        describe_new(&of_any_wheel(), &mut described);
+        describe_new(&self.sources.exported(), &mut described);
     }
 
-    fn of_sources(&self) -> impl Iterator<Item = Exported> {
-        self.sources.iter().flat_map(|source| (source.0)())
-    }
-
-    /// Describes what the sources return and is not `described` yet.
-    fn describe_new(&self, described: &mut BTreeSet<&'static str>) {
-        for exported in self.of_sources() {
-            if described.insert(exported.name) {
-                describe(&exported);
-            }
-        }
-    }
-
-    /// Reports once and returns `true`, or returns `false` if the wheel has been dropped.
+    /// Reports once and returns `true`, or returns `false` if all wheels have been dropped.
     ///
     /// # Examples
     ///
@@ -134,19 +120,17 @@ impl Reporter {
     /// assert!(!reporter.report(), "the wheel has no handle left");
     /// ```
     pub fn report(&self) -> bool {
-        if let Some(wheel) = self.wheel.upgrade() {
-            wheel.exported().iter().for_each(record);
-            self.of_sources().for_each(|exported| record(&exported));
-            true
-        } else {
-            false
+        let has_a_wheel = self.sources.wheels().next().is_some();
+        if has_a_wheel {
+            self.sources.exported().iter().for_each(record);
         }
+        has_a_wheel
     }
 
     /// Describes the metrics, reports at once, and then reports every `period`.
     ///
-    /// The future completes when the wheel has been dropped. If the wheel is shut down, it reports a last
-    /// time and completes.
+    /// Once every wheel has been shut down or dropped, it reports a last time, if there is one left, and
+    /// completes.
     ///
     /// The period is kept by Tokio's own timer, so that a wheel whose driver stands still is reported on too.
     ///
@@ -174,19 +158,39 @@ impl Reporter {
     /// # }
     /// ```
     pub async fn run(self, period: Duration) {
-        self.describe();
         let mut described = BTreeSet::new();
+        describe_new(&of_any_wheel(), &mut described);
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             // Asked before the report, so that the last one has what the shutdown ended.
-            let is_last = self.wheel.upgrade().is_none_or(|wheel| wheel.is_shutdown());
-            self.describe_new(&mut described);
-            self.report();
+            let is_last = self.sources.wheels().all(|wheel| wheel.is_shutdown());
+            if self.sources.wheels().next().is_some() {
+                let list = self.sources.exported();
+                // A source may return later what it had not before.
+                describe_new(&list, &mut described);
+                list.iter().for_each(record);
+            }
             if is_last {
                 return;
             }
+        }
+    }
+}
+
+/// Returns everything that there is to describe of a wheel, which takes one with a label.
+fn of_any_wheel() -> Vec<Exported> {
+    let example = Wheel::new();
+    example.labelled("");
+    exported(&example)
+}
+
+/// Describes what is not `described` yet.
+fn describe_new(list: &[Exported], described: &mut BTreeSet<&'static str>) {
+    for exported in list {
+        if described.insert(exported.name) {
+            describe(exported);
         }
     }
 }

@@ -19,7 +19,8 @@ use metrics_util::{
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue};
 use tickwheel_metrics::Reporter;
 use tickwheel_prometheus::WheelCollector;
 
@@ -294,7 +295,7 @@ fn further_sources_are_reported_and_described_by_both_exporters() {
     let count = Arc::new(AtomicU64::new(1));
     let source = {
         let count = count.clone();
-        move || orders(count.load(Ordering::Relaxed))
+        move || Some(orders(count.load(Ordering::Relaxed)))
     };
     let reporter = Reporter::new(&wheel).and_source(source.clone());
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -340,7 +341,7 @@ async fn what_a_source_returns_later_is_described_then() {
     let ready = Arc::new(AtomicU64::new(0));
     let source = {
         let ready = ready.clone();
-        move || orders(1).split_off(3 - ready.load(Ordering::Relaxed) as usize)
+        move || Some(orders(1).split_off(3 - ready.load(Ordering::Relaxed) as usize))
     };
     let reports = tokio::spawn(Reporter::new(&wheel).and_source(source).run(SECOND));
     settle().await;

@@ -1,14 +1,10 @@
 //! Exports [`Wheel`]s to a registry of the Prometheus client library, [`prometheus_client`].
 //!
-//! [`WheelCollector`] does so at each scrape, under the names, units and labels that [`Exported`] lists.
+//! [`WheelCollector`] does so at each scrape, under the names, units and labels that [`tickwheel_exported`]
+//! lists. The text is valid OpenMetrics.
 #![forbid(unsafe_code)]
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    panic::{RefUnwindSafe, UnwindSafe},
-    sync::Arc,
-};
+use std::fmt;
 
 use prometheus_client::{
     collector::Collector,
@@ -16,16 +12,18 @@ use prometheus_client::{
     metrics::MetricType,
     registry::Unit,
 };
-use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, WeakWheel, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue, Source, Sources};
 
 /// A collector that exports wheels to a registry of `prometheus-client` at each scrape.
 ///
-/// It exports what [`Exported`] lists, and what [further sources](WheelCollector::and_source) return. Wheels
-/// of the same name are reported as one, with their counts added up, and of durations the greatest. A scrape
-/// takes a [snapshot](Wheel::snapshot) of each wheel. The collector does not keep a wheel alive.
+/// It exports what [`exported`](tickwheel_exported::exported) lists of each wheel, and what [further
+/// sources](WheelCollector::and_source) return. Wheels of the same name are one series, as
+/// [`Sources::exported`] describes. A scrape takes a [snapshot](Wheel::snapshot) of each wheel. The collector
+/// does not keep a wheel alive.
 ///
-/// Register one collector, and add further wheels with [`and`](WheelCollector::and), because a second
-/// collector would describe the same metrics again, which promtool and others refuse.
+/// Register one collector, and add further wheels with [`and`](WheelCollector::and): a second collector would
+/// describe the same metrics again, which OpenMetrics forbids.
 ///
 /// # Examples
 ///
@@ -45,23 +43,7 @@ use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, WeakWheel, 
 /// ```
 #[derive(Clone, Debug)]
 pub struct WheelCollector {
-    /// Each wheel once.
-    wheels: Vec<WeakWheel>,
-    sources: Vec<Source>,
-}
-
-/// What returns further values for a report.
-#[derive(Clone)]
-struct Source(Arc<dyn Fn() -> Vec<Exported> + Send + Sync>);
-
-// A panic of it interrupts a report, of which nothing is kept here.
-impl UnwindSafe for Source {}
-impl RefUnwindSafe for Source {}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").finish_non_exhaustive()
-    }
+    sources: Sources,
 }
 
 impl WheelCollector {
@@ -77,10 +59,9 @@ impl WheelCollector {
     /// Registry::default().register_collector(Box::new(WheelCollector::new(&Wheel::global())));
     /// ```
     pub fn new(wheel: &Wheel) -> WheelCollector {
-        WheelCollector {
-            wheels: vec![wheel.downgrade()],
-            sources: Vec::new(),
-        }
+        let mut sources = Sources::default();
+        sources.add_wheel(wheel);
+        WheelCollector { sources }
     }
 
     /// Returns a collector that reports on `wheel` too.
@@ -99,30 +80,27 @@ impl WheelCollector {
     /// ```
     #[must_use]
     pub fn and(mut self, wheel: &Wheel) -> WheelCollector {
-        let wheel = wheel.downgrade();
-        if !self.wheels.iter().any(|other| other.ptr_eq(&wheel)) {
-            self.wheels.push(wheel);
-        }
+        self.sources.add_wheel(wheel);
         self
     }
 
-    /// Returns a collector that reports what `source` returns, too.
+    /// Returns a collector that reports what `source` returns too.
     ///
-    /// It is called at each scrape, so it must not block. The queues, leases and notifications of
-    /// `tickwheel-redis` have such a source each. Values of the same name and labels are added up as those of
-    /// wheels are, so add each source once.
+    /// The queues, leases and notifications of `tickwheel-redis` have such a source each. A closure is one. A
+    /// source that is gone ends its series.
     ///
     /// # Examples
     ///
     /// ```
     /// use prometheus_client::{encoding::text::encode, registry::Registry};
-    /// use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
+    /// use tickwheel::Wheel;
+    /// use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue};
     /// use tickwheel_prometheus::WheelCollector;
     ///
     /// let tasks = || {
-    ///     let value = ExportedValue::Count(17);
+    ///     let (unit, kind) = (ExportedUnit::Count, ExportedKind::Gauge);
     ///     let region = vec![("region", "north".to_owned())];
-    ///     vec![Exported::new("shop_tasks", "Tasks.", ExportedUnit::Count, ExportedKind::Gauge, region, value)]
+    ///     Some(vec![Exported::new("shop_tasks", "Tasks.", unit, kind, region, ExportedValue::Count(17))])
     /// };
     /// let mut registry = Registry::default();
     /// registry.register_collector(Box::new(WheelCollector::new(&Wheel::global()).and_source(tasks)));
@@ -133,26 +111,17 @@ impl WheelCollector {
     /// # Ok::<(), std::fmt::Error>(())
     /// ```
     #[must_use]
-    pub fn and_source(
-        mut self,
-        source: impl Fn() -> Vec<Exported> + Send + Sync + 'static,
-    ) -> WheelCollector {
-        self.sources.push(Source(Arc::new(source)));
+    pub fn and_source(mut self, source: impl Source + 'static) -> WheelCollector {
+        self.sources.add(source);
         self
     }
 }
 
 impl Collector for WheelCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let wheels = self.wheels.iter().filter_map(WeakWheel::upgrade);
-        let of_wheels = wheels.flat_map(|wheel| wheel.exported());
-        let of_sources = self.sources.iter().flat_map(|source| (source.0)());
-        let mut families: BTreeMap<&str, Vec<Exported>> = BTreeMap::new();
-        for exported in of_wheels.chain(of_sources) {
-            families.entry(exported.name).or_default().push(exported);
-        }
-        families
-            .values()
+        let exported = self.sources.exported();
+        exported
+            .chunk_by(|one, next| one.name == next.name)
             .try_for_each(|family| encode_family(&mut encoder, family))
     }
 }
@@ -162,42 +131,15 @@ fn encode_family(encoder: &mut DescriptorEncoder<'_>, exported: &[Exported]) -> 
     let Some(first) = exported.first() else {
         return Ok(());
     };
-    let mut series = BTreeMap::new();
-    for Exported { labels, value, .. } in exported {
-        let sum = series.entry(labels).and_modify(|sum| add(sum, value));
-        sum.or_insert_with(|| value.clone());
-    }
     let mut family = describe(encoder, first)?;
-    for (labels, value) in &series {
-        encode_value(family.encode_family(*labels)?, first.kind, value)?;
+    for Exported { labels, value, .. } in exported {
+        encode_value(family.encode_family(labels)?, first.kind, value)?;
     }
     Ok(())
 }
 
-/// Adds up what wheels of the same name report. Only durations have a fraction, and of these the greatest is
-/// reported.
-fn add(sum: &mut ExportedValue, value: &ExportedValue) {
-    match (sum, value) {
-        (ExportedValue::Count(sum), ExportedValue::Count(count)) => *sum += count,
-        (ExportedValue::Number(greatest), ExportedValue::Number(number)) => *greatest = greatest.max(*number),
-        (
-            ExportedValue::Histogram { buckets, sum },
-            ExportedValue::Histogram {
-                buckets: more,
-                sum: further,
-            },
-        ) => {
-            *sum += further;
-            buckets
-                .iter_mut()
-                .zip(more)
-                .for_each(|(bucket, (_, count))| bucket.1 += count);
-        }
-        _ => {}
-    }
-}
-
-/// Writes the description of a metric. The library adds the ends of names: units, and `_total`.
+/// Writes the description of a metric. The library appends units to the names of families, and `_total` to
+/// the samples of counters: OpenMetrics describes a counter without it.
 fn describe<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     exported: &Exported,
@@ -208,19 +150,15 @@ fn describe<'e>(
         ExportedKind::Histogram => MetricType::Histogram,
         _ => MetricType::Gauge,
     };
-    if let Some(family) = name.strip_suffix("_total") {
-        // OpenMetrics describes a counter without `_total`. Readers of Prometheus' own format look for the
-        // name of the samples.
-        encoder.encode_descriptor(name, help, None, kind)?;
-        return encoder.encode_descriptor(family, help, None, kind);
-    }
-    let (family, unit) = match exported.unit {
-        ExportedUnit::Seconds => (name.strip_suffix("_seconds"), Some(&Unit::Seconds)),
-        ExportedUnit::Bytes => (name.strip_suffix("_bytes"), Some(&Unit::Bytes)),
+    let (end, unit) = match exported.unit {
+        _ if exported.kind == ExportedKind::Counter => ("_total", None),
+        ExportedUnit::Seconds => ("_seconds", Some(&Unit::Seconds)),
+        ExportedUnit::Bytes => ("_bytes", Some(&Unit::Bytes)),
         // The library's word for a ratio is the plural.
-        _ => (None, None),
+        _ => ("", None),
     };
-    encoder.encode_descriptor(family.unwrap_or(name), help, unit, kind)
+    let family = name.strip_suffix(end).unwrap_or(name);
+    encoder.encode_descriptor(family, help, unit, kind)
 }
 
 fn encode_value(mut encoder: MetricEncoder<'_>, kind: ExportedKind, value: &ExportedValue) -> fmt::Result {

@@ -10,7 +10,8 @@ use std::{
 };
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tickwheel::{ExportedKind, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{ExportedKind, exported};
 use tickwheel_prometheus::WheelCollector;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -213,25 +214,29 @@ async fn names_may_hold_anything() {
 }
 
 #[test]
-fn its_metrics_are_what_the_wheel_exports_and_all_are_described() {
+fn its_metrics_are_what_the_wheel_exports_and_each_is_described_once() {
     let wheel = Wheel::new();
     wheel.labelled("l");
     let collector = WheelCollector::new(&wheel);
     let text = text(&collector);
     let words = |start: &str| -> BTreeMap<String, String> {
-        let lines = text.lines().filter_map(|line| line.strip_prefix(start));
-        let words = lines.map(|line| line.split_once(' ').unwrap());
+        let mut words = BTreeMap::new();
+        for line in text.lines().filter_map(|line| line.strip_prefix(start)) {
+            let (name, rest) = line.split_once(' ').unwrap();
+            let former = words.insert(name.to_owned(), rest.to_owned());
+            assert_eq!(former, None, "{start}{name} stands twice");
+        }
         words
-            .map(|(name, rest)| (name.to_owned(), rest.to_owned()))
-            .collect()
     };
     let (kinds, helps, units) = (words("# TYPE "), words("# HELP "), words("# UNIT "));
+    // OpenMetrics has no room for a family that only describes the samples of another.
+    assert_eq!(kinds.len(), 18);
     let samples = scrape(&collector);
     let families: BTreeSet<_> = samples
         .keys()
         .map(|series| {
             let name = series.split('{').next().unwrap();
-            let ends = ["_bucket", "_sum", "_count"];
+            let ends = ["_bucket", "_sum", "_count", "_total"];
             let family = ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
             let unit = units.get(family).cloned();
             (
@@ -242,7 +247,7 @@ fn its_metrics_are_what_the_wheel_exports_and_all_are_described() {
             )
         })
         .collect();
-    let exported = wheel.exported();
+    let exported = exported(&wheel);
     let exported: BTreeSet<_> = exported
         .iter()
         .map(|exported| {
@@ -254,7 +259,7 @@ fn its_metrics_are_what_the_wheel_exports_and_all_are_described() {
             let end = exported.name.rsplit('_').next().unwrap();
             let unit = ["seconds", "bytes"].contains(&end).then(|| end.to_owned());
             (
-                exported.name.to_owned(),
+                exported.name.trim_end_matches("_total").to_owned(),
                 kind.to_owned(),
                 exported.help.to_owned(),
                 unit,

@@ -1,9 +1,12 @@
 //! `List`: the values that a queue, leases or notifications export, in the form that exporters of a wheel
-//! read.
+//! read. `Watched`: a source of such values.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU64, Ordering},
+};
 
-use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue};
+use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue, Source};
 
 /// A count that only grows.
 #[derive(Debug, Default)]
@@ -20,6 +23,42 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A source that lists the values of an object for as long as somebody else keeps that.
+pub(crate) struct Watched<T, F> {
+    object: Weak<T>,
+    list: F,
+}
+
+impl<T, F: Fn(&T) -> Vec<Exported>> Watched<T, F> {
+    pub(crate) fn new(object: &Arc<T>, list: F) -> Watched<T, F> {
+        Watched {
+            object: Arc::downgrade(object),
+            list,
+        }
+    }
+}
+
+// Derived, it would ask `T` to be `Clone`.
+impl<T, F: Clone> Clone for Watched<T, F> {
+    fn clone(&self) -> Watched<T, F> {
+        Watched {
+            object: self.object.clone(),
+            list: self.list.clone(),
+        }
+    }
+}
+
+impl<T: Send + Sync, F: Fn(&T) -> Vec<Exported> + Send + Sync> Source for Watched<T, F> {
+    fn exported(&self) -> Option<Vec<Exported>> {
+        let object = self.object.upgrade()?;
+        Some((self.list)(&object))
+    }
+
+    fn identity(&self) -> Option<usize> {
+        Some(self.object.as_ptr().addr())
     }
 }
 
@@ -57,13 +96,14 @@ impl List {
         self.add(name, help, ExportedKind::Gauge, None, ExportedValue::Count(count));
     }
 
-    pub(crate) fn seconds(&mut self, name: &'static str, help: &'static str, seconds: f64) {
+    /// Adds a gauge of what other sources may look at too, so that exporters do not add it up.
+    pub(crate) fn measured(&mut self, name: &'static str, help: &'static str, number: f64) {
         self.add(
             name,
             help,
             ExportedKind::Gauge,
             None,
-            ExportedValue::Number(seconds),
+            ExportedValue::Number(number),
         );
     }
 

@@ -48,7 +48,10 @@
 //! | `tickwheel_redis_notifications_failures_total` | counter | | connections for notifications that ended or could not be made |
 //!
 //! The values of a queue have the labels `wheel`, the name of its wheel, and `queue`, and those of leases
-//! `wheel` and `prefix`. What a process counts by itself is exact, and costs a relaxed atomic addition each,
+//! `wheel` and `prefix`. Several handles of one queue are one series: what each counted is added up, and what
+//! only Redis knows is not. For handles of the same name on several servers, add a label to each source:
+//! `jobs.source().with_label("server", "north")`, by the trait `Source` of the package `tickwheel-exported`.
+//! What a process counts by itself is exact, and costs a relaxed atomic addition each,
 //! or two for a delivery. What only Redis knows is sampled by [`DelayedJobs::sample`] and
 //! [`sample_every`](DelayedJobs::sample_every), so that an exporter never waits for Redis, and is missing
 //! before the first sample. Every process that samples a queue reports the whole queue: take the greatest

@@ -19,7 +19,8 @@ use support::{
     server::Server,
     soon, until,
 };
-use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue, Source, Sources};
 use tickwheel_metrics::Reporter;
 use tickwheel_prometheus::WheelCollector;
 use tickwheel_redis::{DelayedJobs, Error, Leases, Notifications};
@@ -89,12 +90,15 @@ async fn deliveries_and_their_lateness_are_counted() {
     for n in 0..3 {
         assert!(jobs.schedule(&n.to_string(), Duration::ZERO, b"").await.unwrap());
     }
-    assert_eq!(value(&jobs.exported(), "jobs_lateness_seconds_count"), 0.0);
+    assert_eq!(
+        value(&jobs.source().exported().unwrap(), "jobs_lateness_seconds_count"),
+        0.0
+    );
     sleep(300 * MS).await;
     let mut worker = jobs.worker().start();
     for n in 1..=3 {
         let job = next(&mut worker).await;
-        let exported = jobs.exported();
+        let exported = jobs.source().exported().unwrap();
         assert_eq!(
             value(&exported, "jobs_deliveries_total{attempt=first}"),
             f64::from(n)
@@ -117,7 +121,7 @@ async fn deliveries_and_their_lateness_are_counted() {
             .sum()
     };
     assert_eq!(
-        late(&jobs.exported(), 0.1),
+        late(&jobs.source().exported().unwrap(), 0.1),
         3,
         "all are later than the bucket of 0.1 s"
     );
@@ -126,7 +130,7 @@ async fn deliveries_and_their_lateness_are_counted() {
     assert!(jobs.schedule("again", Duration::ZERO, b"").await.unwrap());
     assert!(next(&mut worker).await.retry_after(Duration::ZERO).await.unwrap());
     next(&mut worker).await.done().await.unwrap();
-    let exported = jobs.exported();
+    let exported = jobs.source().exported().unwrap();
     assert_eq!(value(&exported, "jobs_deliveries_total{attempt=first}"), 4.0);
     assert_eq!(value(&exported, "jobs_deliveries_total{attempt=later}"), 1.0);
     assert_eq!(value(&exported, "jobs_lateness_seconds_count"), 5.0);
@@ -135,7 +139,7 @@ async fn deliveries_and_their_lateness_are_counted() {
     let before = value(&exported, "jobs_lateness_seconds_sum");
     assert!(jobs.schedule_at("old", std::time::UNIX_EPOCH, b"").await.unwrap());
     next(&mut worker).await.done().await.unwrap();
-    let exported = jobs.exported();
+    let exported = jobs.source().exported().unwrap();
     let day = value(&exported, "jobs_lateness_seconds_sum") - before;
     assert!((day - 86_400.0).abs() < 0.01, "{day}");
     assert_eq!(late(&exported, 3600.0), 1);
@@ -144,11 +148,11 @@ async fn deliveries_and_their_lateness_are_counted() {
     drop(worker);
     let mut worker = jobs.worker().look_ahead(MINUTE).start();
     assert!(jobs.schedule("ahead", 600 * MS, b"").await.unwrap());
-    let before = value(&jobs.exported(), "jobs_lateness_seconds_sum");
+    let before = value(&jobs.source().exported().unwrap(), "jobs_lateness_seconds_sum");
     next(&mut worker).await.done().await.unwrap();
-    let late = value(&jobs.exported(), "jobs_lateness_seconds_sum") - before;
+    let late = value(&jobs.source().exported().unwrap(), "jobs_lateness_seconds_sum") - before;
     assert!(late >= 0.0, "{late}");
-    assert_eq!(value(&jobs.exported(), "jobs_lost_total"), 0.0);
+    assert_eq!(value(&jobs.source().exported().unwrap(), "jobs_lost_total"), 0.0);
 }
 
 #[tokio::test]
@@ -157,7 +161,7 @@ async fn renewals_and_losses_of_jobs_are_counted() {
     let proxy = Proxy::start(server.port()).await;
     let jobs = DelayedJobs::new(&Wheel::new(), connect(&proxy.url()).await, "q");
     let mut worker = jobs.worker().lease(3 * SECOND).attempts(100).start();
-    let count = |name: &str| value(&jobs.exported(), name);
+    let count = |name: &str| value(&jobs.source().exported().unwrap(), name);
     assert!(jobs.schedule("done", Duration::ZERO, b"").await.unwrap());
     let job = next(&mut worker).await;
     until(|| async { count("jobs_renewals_total{outcome=renewed}") >= 2.0 }).await;
@@ -213,7 +217,7 @@ async fn a_time_limit_and_a_shutdown_are_losses() {
     let overdue = next(&mut worker).await;
     soon(overdue.lost()).await;
     drop(overdue);
-    let lost = || value(&jobs.exported(), "jobs_lost_total");
+    let lost = || value(&jobs.source().exported().unwrap(), "jobs_lost_total");
     assert_eq!(lost(), 1.0);
     let held = next(&mut worker).await;
     wheel.shutdown();
@@ -227,7 +231,7 @@ async fn a_sample_says_how_long_the_queue_is_and_how_late() {
     let server = Server::start();
     let jobs = queue(&server, "q").await.partitions(3);
     assert!(
-        !values(&jobs.exported()).contains_key("jobs_waiting"),
+        !values(&jobs.source().exported().unwrap()).contains_key("jobs_waiting"),
         "nothing is known yet"
     );
     let sample = jobs.sample().await.unwrap();
@@ -251,11 +255,11 @@ async fn a_sample_says_how_long_the_queue_is_and_how_late() {
     buried.bury().await.unwrap();
     let running = [next(&mut worker).await, next(&mut worker).await];
     let before = commands(&server);
-    let exported = jobs.exported();
+    let exported = jobs.source().exported().unwrap();
     assert_eq!(value(&exported, "jobs_waiting"), 23.0, "as it was at the sample");
     assert_eq!(commands(&server), before, "nothing is asked");
     jobs.sample().await.unwrap();
-    let exported = jobs.exported();
+    let exported = jobs.source().exported().unwrap();
     for (name, number) in [
         ("waiting", 20.0),
         ("running", 2.0),
@@ -266,7 +270,7 @@ async fn a_sample_says_how_long_the_queue_is_and_how_late() {
     }
     let age = value(&exported, "jobs_sample_age_seconds");
     sleep(100 * MS).await;
-    assert!(value(&jobs.exported(), "jobs_sample_age_seconds") >= age + 0.1);
+    assert!(value(&jobs.source().exported().unwrap(), "jobs_sample_age_seconds") >= age + 0.1);
     drop(running);
 }
 
@@ -301,20 +305,28 @@ async fn samples_go_on_through_outages_and_end_with_the_queue() {
     let jobs = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q").answer_within(200 * MS);
     assert!(jobs.schedule("x", MINUTE, b"").await.unwrap());
     let (source, samples) = (jobs.source(), tokio::spawn(jobs.sample_every(50 * MS)));
-    let age = || values(&source()).get("jobs_sample_age_seconds").copied();
+    let age = || {
+        values(&source.exported().unwrap())
+            .get("jobs_sample_age_seconds")
+            .copied()
+    };
     until(|| async { age().is_some() }).await;
     server.kill();
     until(|| async { age().unwrap() > 1.0 }).await;
-    assert_eq!(value(&source(), "jobs_waiting"), 1.0, "the last that is known");
+    assert_eq!(
+        value(&source.exported().unwrap(), "jobs_waiting"),
+        1.0,
+        "the last that is known"
+    );
     server.restart();
     until(|| async { age().unwrap() < 1.0 }).await;
 
     let worker = jobs.worker().start();
     drop(jobs);
-    assert!(!source().is_empty(), "the worker has it");
+    assert!(source.exported().is_some(), "the worker has it");
     drop(worker);
     soon(samples).await.unwrap();
-    until(|| async { source().is_empty() }).await;
+    until(|| async { source.exported().is_none() }).await;
 
     let wheel = Wheel::new();
     let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q");
@@ -328,7 +340,7 @@ async fn the_longest_period_samples_once() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
     let samples = tokio::spawn(jobs.sample_every(Duration::MAX));
-    until(|| async { values(&jobs.exported()).contains_key("jobs_waiting") }).await;
+    until(|| async { values(&jobs.source().exported().unwrap()).contains_key("jobs_waiting") }).await;
     assert!(!samples.is_finished());
 }
 
@@ -356,7 +368,7 @@ async fn damage_is_an_error_or_counted_as_due() {
     let error = jobs.sample().await.unwrap_err();
     assert!(matches!(error, Error::WrongType { .. }), "{error}");
     assert_eq!(
-        value(&jobs.exported(), "jobs_waiting"),
+        value(&jobs.source().exported().unwrap(), "jobs_waiting"),
         1.0,
         "the last sample that succeeded"
     );
@@ -367,7 +379,7 @@ async fn leases_are_counted() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
     let leases = Leases::new(&Wheel::new(), connect(&proxy.url()).await);
-    let count = |name: &str| value(&leases.exported(), &format!("leases_{name}"));
+    let count = |name: &str| value(&leases.source().exported().unwrap(), &format!("leases_{name}"));
     let lease = leases.acquire("x", MINUTE).await.unwrap();
     assert!(leases.try_acquire("x", MINUTE).await.unwrap().is_none());
     assert_eq!((count("acquired_total"), count("held")), (1.0, 1.0));
@@ -399,13 +411,20 @@ async fn leases_are_counted() {
 
     let other = leases.clone().prefix("other");
     let lease = soon(other.acquire("x", MINUTE)).await.unwrap();
-    assert_eq!(value(&other.exported(), "leases_acquired_total"), 1.0);
+    assert_eq!(
+        value(&other.source().exported().unwrap(), "leases_acquired_total"),
+        1.0
+    );
     assert_eq!(count("acquired_total"), 4.0);
     let source = other.source();
     drop(other);
-    assert_eq!(value(&source(), "leases_held"), 1.0, "the lease counts");
+    assert_eq!(
+        value(&source.exported().unwrap(), "leases_held"),
+        1.0,
+        "the lease counts"
+    );
     assert!(lease.release().await.unwrap());
-    until(|| async { source().is_empty() }).await;
+    until(|| async { source.exported().is_none() }).await;
 }
 
 #[tokio::test]
@@ -420,8 +439,11 @@ async fn a_lease_is_lost_of_which_its_holder_hears_first() {
         tokio::task::yield_now().await;
     }
     drop(lease);
-    until(|| async { value(&leases.exported(), "leases_held") == 0.0 }).await;
-    assert_eq!(value(&leases.exported(), "leases_lost_total"), 1.0);
+    until(|| async { value(&leases.source().exported().unwrap(), "leases_held") == 0.0 }).await;
+    assert_eq!(
+        value(&leases.source().exported().unwrap(), "leases_lost_total"),
+        1.0
+    );
     server.cont();
 }
 
@@ -440,7 +462,7 @@ fn a_lease_whose_runtime_ends_is_lost() {
     let leases = Leases::new(&Wheel::new(), connection);
     let lease = acquiring.block_on(leases.acquire("x", MINUTE)).unwrap();
     drop(acquiring);
-    let exported = leases.exported();
+    let exported = leases.source().exported().unwrap();
     assert_eq!(value(&exported, "leases_lost_total"), 1.0);
     assert_eq!(value(&exported, "leases_held"), 0.0);
     drop(lease);
@@ -450,7 +472,12 @@ fn a_lease_whose_runtime_ends_is_lost() {
 async fn reconnects_of_notifications_are_counted() {
     let mut server = Server::start();
     let notifications = Notifications::of(server.client());
-    let count = |name: &str| value(&notifications.exported(), &format!("notifications_{name}_total"));
+    let count = |name: &str| {
+        value(
+            &notifications.source().exported().unwrap(),
+            &format!("notifications_{name}_total"),
+        )
+    };
     let jobs =
         DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q").notifications(&notifications);
     let mut worker = jobs.worker().start();
@@ -467,7 +494,7 @@ async fn reconnects_of_notifications_are_counted() {
     until(|| async { count("reconnects") == 2.0 }).await;
     let source = notifications.source();
     drop((worker, jobs, notifications));
-    until(|| async { source().is_empty() }).await;
+    until(|| async { source.exported().is_none() }).await;
 }
 
 /// The samples of a text in Prometheus' format, by name and labels.
@@ -504,7 +531,7 @@ async fn watched(
     next(&mut worker).await.retry_after(MINUTE).await.unwrap();
     jobs.sample().await.unwrap();
     drop(leases.acquire("x", MINUTE).await.unwrap());
-    until(|| async { value(&leases.exported(), "leases_held") == 0.0 }).await;
+    until(|| async { value(&leases.source().exported().unwrap(), "leases_held") == 0.0 }).await;
     (jobs, leases, notifications)
 }
 
@@ -582,6 +609,47 @@ async fn both_exporters_show_a_queue_beside_its_wheel() {
 }
 
 #[tokio::test]
+async fn what_is_added_twice_and_what_two_handles_share_is_not_summed() {
+    let server = Server::start();
+    let wheel = Wheel::new();
+    let handles = [
+        queue_on(&wheel, &server, "q").await,
+        queue_on(&wheel, &server, "q").await,
+    ];
+    for id in ["x", "y", "z"] {
+        assert!(handles[0].schedule(id, Duration::ZERO, b"").await.unwrap());
+    }
+    for jobs in &handles {
+        let mut worker = jobs.worker().start();
+        assert!(next(&mut worker).await.done().await.unwrap());
+        drop(worker);
+    }
+    let mut sources = Sources::default();
+    for jobs in &handles {
+        jobs.sample().await.unwrap();
+        sources.add(jobs.source());
+        sources.add(jobs.clone().source());
+    }
+    let exported = sources.exported();
+    assert_eq!(value(&exported, "jobs_waiting"), 1.0, "both see the same job");
+    assert_eq!(
+        value(&exported, "jobs_deliveries_total{attempt=first}"),
+        2.0,
+        "each counted one"
+    );
+
+    let notifications = [
+        Notifications::of(server.client()),
+        Notifications::of(server.client()),
+    ];
+    let mut sources = Sources::default();
+    for (notifications, server) in notifications.iter().zip(["north", "south"]) {
+        sources.add(notifications.source().with_label("server", server));
+    }
+    assert_eq!(sources.exported().len(), 4, "a label tells them apart");
+}
+
+#[tokio::test]
 async fn names_say_kind_and_unit_and_are_documented_and_on_the_dashboard() {
     let server = Server::start();
     let (jobs, leases, notifications) = watched(&server, &Wheel::new()).await;
@@ -589,7 +657,13 @@ async fn names_say_kind_and_unit_and_are_documented_and_on_the_dashboard() {
     let read = |file: &str| fs::read_to_string(format!("{package}/{file}")).unwrap();
     let (documentation, dashboard) = (read("src/lib.rs"), read("../prometheus/grafana.json"));
     let mut names = BTreeSet::new();
-    for exported in [jobs.exported(), leases.exported(), notifications.exported()].concat() {
+    for exported in [
+        jobs.source().exported().unwrap(),
+        leases.source().exported().unwrap(),
+        notifications.source().exported().unwrap(),
+    ]
+    .concat()
+    {
         let name = exported.name;
         assert_eq!(
             name.ends_with("_total"),
@@ -614,7 +688,12 @@ async fn names_say_kind_and_unit_and_are_documented_and_on_the_dashboard() {
     let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
-    let exported = [jobs.exported(), leases.exported(), notifications.exported()].concat();
+    let exported = [
+        jobs.source().exported().unwrap(),
+        leases.source().exported().unwrap(),
+        notifications.source().exported().unwrap(),
+    ]
+    .concat();
     let mut queries = 0;
     for query in targets.filter_map(|target| target["expr"].as_str()) {
         for part in query.split("tickwheel_redis_").skip(1) {

@@ -11,7 +11,8 @@ use std::{
 use futures::StreamExt;
 use redis::{Client, cluster_async::ClusterConnection};
 use support::{cluster::Cluster, jobs::next_after_errors, server::command, soon};
-use tickwheel::{ExportedValue, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{ExportedValue, Source};
 use tickwheel_redis::{DelayedJobs, Error, Leases};
 use tokio::{task::JoinSet, time::sleep};
 
@@ -180,7 +181,7 @@ async fn a_migration_that_does_not_end_is_a_clear_error() {
 
 /// How many renewals of jobs this process has made.
 fn renewed(jobs: &DelayedJobs<ClusterConnection>) -> u64 {
-    let exported = jobs.exported().into_iter().find(|exported| {
+    let exported = jobs.source().exported().unwrap().into_iter().find(|exported| {
         exported.name == "tickwheel_redis_jobs_renewals_total"
             && exported.labels.contains(&("outcome", "renewed".to_owned()))
     });

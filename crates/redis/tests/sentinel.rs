@@ -19,6 +19,7 @@ use support::{
     soon, until,
 };
 use tickwheel::Wheel;
+use tickwheel_exported::Source;
 use tickwheel_redis::{DelayedJobs, Leases, Lost, Notifications, Reconnecting, sentinel::Connection};
 use tokio::{
     runtime::Builder,
@@ -174,11 +175,14 @@ async fn fails_over(failover: Failover) {
     println!("{failover:?}: promoted after {promoted:?}, jobs are done after {worked:?}");
     // Messages come from the new master.
     until(|| async { sentinels.channels(next).len() >= 3 }).await;
-    let reconnects = notifications.exported();
+    let reconnects = notifications.source().exported().unwrap();
     let reconnects = reconnects
         .iter()
         .find(|exported| exported.name.ends_with("_reconnects_total"));
-    assert_ne!(reconnects.unwrap().value, tickwheel::ExportedValue::Count(0));
+    assert_ne!(
+        reconnects.unwrap().value,
+        tickwheel_exported::ExportedValue::Count(0)
+    );
     // The old one becomes a replica, and what was under way to it is for nobody.
     match failover {
         Failover::Killed => {}

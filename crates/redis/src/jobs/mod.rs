@@ -13,9 +13,10 @@ use std::{
 };
 
 use redis::Value;
-use tickwheel::{Exported, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::Source;
 
-use crate::{connection::Connection, error::Error, notifications::Notifications};
+use crate::{connection::Connection, error::Error, exported::Watched, notifications::Notifications};
 
 mod asking;
 mod batcher;
@@ -457,30 +458,15 @@ impl<C> DelayedJobs<C> {
         sampling::sample_every(Arc::downgrade(&self.queue), period)
     }
 
-    /// Returns everything that an exporter reports of this queue, sorted by name, without asking Redis.
+    /// Returns what an exporter reports of this queue, as a source for `WheelCollector::and_source` of
+    /// `tickwheel-prometheus` and `Reporter::and_source` of `tickwheel-metrics`.
     ///
-    /// Deliveries, renewals and losses are those of the workers of this handle and its clones, and exact.
-    /// What only Redis knows is as old as the last [sample](DelayedJobs::sample), and is missing before the
-    /// first one. See the [crate documentation](crate#being-watched) for the names.
+    /// It asks nothing of Redis. Deliveries, renewals and losses are those of the workers of this handle and its
+    /// clones, and exact. What only Redis knows is as old as the last [sample](DelayedJobs::sample), and is
+    /// missing before the first one. See the [crate documentation](crate#being-watched) for the names.
     ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) {
-    /// for exported in jobs.exported() {
-    ///     println!("{} {:?}: {:?}", exported.name, exported.labels, exported.value);
-    /// }
-    /// # }
-    /// ```
-    pub fn exported(&self) -> Vec<Exported> {
-        self.labels().exported(&self.queue.workers.stats)
-    }
-
-    /// Returns what [`exported`](DelayedJobs::exported) returns as a source for `WheelCollector::and_source`
-    /// of `tickwheel-prometheus` and `Reporter::and_source` of `tickwheel-metrics`.
-    ///
-    /// It does not keep the queue, and is empty once all handles, workers and jobs of this handle and its
-    /// clones have been dropped.
+    /// The source does not keep the queue, and reports nothing once all handles, workers and jobs of this handle
+    /// and its clones have been dropped.
     ///
     /// # Examples
     ///
@@ -494,16 +480,11 @@ impl<C> DelayedJobs<C> {
     /// tokio::spawn(reporter.run(Duration::from_secs(10)));
     /// # }
     /// ```
-    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<C> {
-        let (labels, workers) = (self.labels(), Arc::downgrade(&self.queue.workers));
-        move || {
-            let workers = workers.upgrade();
-            workers.map_or_else(Vec::new, |workers| labels.exported(&workers.stats))
-        }
-    }
-
-    fn labels(&self) -> QueueLabels {
-        QueueLabels::new(&self.queue.wheel, &self.queue.name)
+    pub fn source(&self) -> impl Source + Clone + use<C> {
+        let labels = QueueLabels::new(&self.queue.wheel, &self.queue.name);
+        Watched::new(&self.queue.workers, move |workers| {
+            labels.exported(&workers.stats)
+        })
     }
 
     /// Returns up to `limit` dead jobs, in the order in which they died.

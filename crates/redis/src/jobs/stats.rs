@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{Exported, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::Exported;
 use tokio::time::Instant;
 
 use super::job::Counts;
@@ -110,27 +111,27 @@ impl QueueStats {
 }
 
 fn list_sample(list: &mut List, asked: Instant, QueueSample { counts, oldest_due }: QueueSample) {
-    list.gauge(
+    list.measured(
         "tickwheel_redis_jobs_waiting",
         "Jobs in the queue that wait, at the last sample.",
-        counts.waiting,
+        counts.waiting as f64,
     );
-    list.gauge(
+    list.measured(
         "tickwheel_redis_jobs_running",
         "Jobs in the queue that were delivered and are not finished, at the last sample.",
-        counts.running,
+        counts.running as f64,
     );
-    list.gauge(
+    list.measured(
         "tickwheel_redis_jobs_dead",
         "Jobs in the queue that are dead, at the last sample.",
-        counts.dead,
+        counts.dead as f64,
     );
-    list.seconds(
+    list.measured(
         "tickwheel_redis_jobs_oldest_due_seconds",
         "For how long the oldest due job had been due that no worker had claimed, at the last sample.",
         oldest_due.unwrap_or_default().as_secs_f64(),
     );
-    list.seconds(
+    list.measured(
         "tickwheel_redis_jobs_sample_age_seconds",
         "Time since the last sample of the queue.",
         asked.elapsed().as_secs_f64(),

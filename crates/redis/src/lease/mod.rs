@@ -3,12 +3,14 @@
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
-use tickwheel::{Exported, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::Source;
 use tokio::time::Instant;
 
 use crate::{
     connection::Connection,
     error::{Error, check_name},
+    exported::Watched,
     keys::Tag,
     local::LocalEntry,
     nonce::random_part,
@@ -330,29 +332,12 @@ impl<C: Connection> Leases<C> {
         holder::find(&self.connection, &self.tag(name)?).await
     }
 
-    /// Returns everything that an exporter reports of the leases that were acquired through this `Leases` and
-    /// its clones, sorted by name.
+    /// Returns what an exporter reports of the leases that were acquired through this `Leases` and its clones,
+    /// as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and `Reporter::and_source` of
+    /// `tickwheel-metrics`.
     ///
     /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
-    /// for the names.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) {
-    /// for exported in leases.exported() {
-    ///     println!("{} {:?}: {:?}", exported.name, exported.labels, exported.value);
-    /// }
-    /// # }
-    /// ```
-    pub fn exported(&self) -> Vec<Exported> {
-        LeaseLabels::new(&self.wheel, &self.prefix).exported(&self.stats)
-    }
-
-    /// Returns what [`exported`](Leases::exported) returns as a source for `WheelCollector::and_source` of
-    /// `tickwheel-prometheus` and `Reporter::and_source` of `tickwheel-metrics`.
-    ///
-    /// It is empty once this `Leases`, its clones and their leases have been dropped.
+    /// for the names. It reports nothing once this `Leases`, its clones and their leases have been dropped.
     ///
     /// # Examples
     ///
@@ -363,14 +348,9 @@ impl<C: Connection> Leases<C> {
     /// let collector = WheelCollector::new(&wheel).and_source(leases.source());
     /// # }
     /// ```
-    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<C> {
+    pub fn source(&self) -> impl Source + Clone + use<C> {
         let labels = LeaseLabels::new(&self.wheel, &self.prefix);
-        let stats = Arc::downgrade(&self.stats);
-        move || {
-            stats
-                .upgrade()
-                .map_or_else(Vec::new, |stats| labels.exported(&stats))
-        }
+        Watched::new(&self.stats, move |stats| labels.exported(stats))
     }
 
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {

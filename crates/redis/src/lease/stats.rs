@@ -5,7 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use tickwheel::{Exported, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::Exported;
 
 use crate::{
     exported::{Counter, List, Renewals},

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::FutureExt;
 use redis::{Client, cluster::ClusterClient, sentinel::SentinelClient};
-use tickwheel::Exported;
+use tickwheel_exported::{Exported, Source};
 use tokio::{
     runtime::{Handle, Id},
     sync::Notify,
@@ -23,7 +23,7 @@ mod subscription;
 use subscription::Task;
 
 use crate::{
-    exported::{Counter, List},
+    exported::{Counter, List, Watched},
     sentinel::Master,
 };
 
@@ -304,32 +304,12 @@ impl Notifications {
         }
     }
 
-    /// Returns everything that an exporter reports of this subscription and its clones, sorted by name.
-    ///
-    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
-    /// for the names.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::ExportedValue;
-    /// use tickwheel_redis::Notifications;
-    ///
-    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
-    /// for exported in notifications.exported() {
-    ///     assert_eq!(exported.value, ExportedValue::Count(0), "it has not connected yet");
-    /// }
-    /// # Ok::<(), redis::RedisError>(())
-    /// ```
-    pub fn exported(&self) -> Vec<Exported> {
-        self.hub.stats.exported()
-    }
-
-    /// Returns what [`exported`](Notifications::exported) returns as a source for
+    /// Returns what an exporter reports of this subscription and its clones, as a source for
     /// `WheelCollector::and_source` of `tickwheel-prometheus` and `Reporter::and_source` of
     /// `tickwheel-metrics`.
     ///
-    /// It does not keep the subscription, and is empty once that has been closed.
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
+    /// for the names. It does not keep the subscription, and reports nothing once that has been closed.
     ///
     /// # Examples
     ///
@@ -342,9 +322,8 @@ impl Notifications {
     /// let collector = WheelCollector::new(&Wheel::new()).and_source(notifications.source());
     /// # Ok::<(), redis::RedisError>(())
     /// ```
-    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<> {
-        let hub = Arc::downgrade(&self.hub);
-        move || hub.upgrade().map_or_else(Vec::new, |hub| hub.stats.exported())
+    pub fn source(&self) -> impl Source + Clone + use<> {
+        Watched::new(&self.hub, |hub| hub.stats.exported())
     }
 
     /// Starts listening to a channel.

@@ -1,21 +1,40 @@
-//! `Wheel::exported`: one list of what a wheel reports, from which an exporter for any library is made.
+//! `exported`: the list of what a wheel reports.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
+    pin::pin,
+    task::{Context, Waker},
+    time::Duration,
 };
 
-use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
+use tickwheel::Wheel;
+use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue, exported};
 
-use crate::support::{SECOND, TICK, advance, ms, register, settle};
+const TICK: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Polls once, which has to be too early.
+fn register(future: &mut (impl Future + Unpin)) {
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(pin!(future).poll(&mut cx).is_pending());
+}
+
+async fn settle() {
+    for _ in 0..32 {
+        tokio::task::yield_now().await;
+    }
+}
 
 /// The values of a counter or gauge, by its labels after the first.
 fn values(wheel: &Wheel, name: &str) -> BTreeMap<Vec<String>, f64> {
-    let named = wheel
-        .exported()
+    exported(wheel)
         .into_iter()
-        .filter(|exported| exported.name == name);
-    named
+        .filter(|exported| exported.name == name)
         .map(|exported| {
             let labels = exported.labels[1..].iter();
             let value = match exported.value {
@@ -35,11 +54,8 @@ fn value(wheel: &Wheel, name: &str) -> f64 {
 
 /// The buckets of a histogram, and its sum.
 fn histogram(wheel: &Wheel, name: &str) -> (Vec<(f64, u64)>, f64) {
-    let exported = wheel
-        .exported()
-        .into_iter()
-        .find(|exported| exported.name == name);
-    match exported.unwrap().value {
+    let found = exported(wheel).into_iter().find(|exported| exported.name == name);
+    match found.unwrap().value {
         ExportedValue::Histogram { buckets, sum, .. } => (buckets, sum),
         other => panic!("{name} is {other:?}"),
     }
@@ -135,7 +151,8 @@ async fn a_histograms_limits_never_change_and_its_counts_only_grow() {
         let mut sleep = wheel.sleep(TICK);
         register(&mut sleep);
         settle().await;
-        advance(TICK + ms(late)).await;
+        tokio::time::advance(TICK + ms(late)).await;
+        settle().await;
         let (after, sum) = histogram(&wheel, "tickwheel_lag_seconds");
         assert_eq!(after.len(), before.len());
         for (before, after) in before.iter().zip(&after) {
@@ -155,7 +172,7 @@ async fn a_histograms_limits_never_change_and_its_counts_only_grow() {
 /// As exporters rely on.
 #[tokio::test(start_paused = true)]
 async fn names_tell_units_and_kinds_and_agree() {
-    let exported = used().await.exported();
+    let list = exported(&used().await);
     let mut kinds: BTreeMap<&str, (ExportedUnit, ExportedKind, &str)> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for Exported {
@@ -166,7 +183,7 @@ async fn names_tell_units_and_kinds_and_agree() {
         labels,
         value,
         ..
-    } in exported
+    } in list
     {
         assert!(name.starts_with("tickwheel_"), "{name}");
         assert_eq!(name.ends_with("_total"), kind == ExportedKind::Counter, "{name}");
@@ -192,10 +209,9 @@ async fn names_tell_units_and_kinds_and_agree() {
 #[test]
 fn a_wheel_without_a_name_has_an_empty_one_and_needs_no_runtime() {
     for wheel in [Wheel::new(), Wheel::global()] {
-        let exported = wheel.exported();
+        let list = exported(&wheel);
         assert!(
-            exported
-                .iter()
+            list.iter()
                 .all(|exported| exported.labels[0] == ("wheel", String::new()))
         );
     }

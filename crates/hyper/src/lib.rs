@@ -1,0 +1,55 @@
+//! Limits for the connections of a [hyper](https://docs.rs/hyper) server, on a timing wheel.
+//!
+//! What Netty's `IdleStateHandler` and its read and write timeouts are for: a server that is open to the
+//! internet has to close connections on which nothing goes on, and cut off clients that are slow on purpose.
+//! hyper tells neither from a handler that takes its time; [`ConnectionLimits`] does.
+//!
+//! | limit | the client | ended |
+//! | --- | --- | --- |
+//! | [`header`](ConnectionLimits::header) | takes too long for the head of a request, or sends nothing at all | cut off |
+//! | [`idle`](ConnectionLimits::idle) | has no request in flight for too long | gracefully |
+//! | [`body_progress`](ConnectionLimits::body_progress) | sends a body or reads a response too slowly | cut off |
+//! | [`lifetime`](ConnectionLimits::lifetime) | has been connected for long enough | gracefully |
+//! | [`grace`](ConnectionLimits::grace) | has requests in flight for too long after a graceful end began | cut off |
+//!
+//! [`serve`](ConnectionLimits::serve) takes hyper-util's `auto::Builder`, which speaks HTTP/1 and HTTP/2, so it
+//! fits the accept loop of plain hyper, axum and tonic. [`wrap`](ConnectionLimits::wrap) is for hyper's own
+//! builders. [`axum::serve`] takes no builder; its documentation links to the loop that takes its place, and the
+//! example `axum_server` of this package is one.
+//!
+//! Not limited here are a TLS handshake, which comes before, and a handler's own time, which is a request's and not
+//! a connection's: use [`Wheel::timeout`](tickwheel::Wheel::timeout) for the one and
+//! [`TimeoutLayer`](https://docs.rs/tickwheel/latest/tickwheel/tower/struct.TimeoutLayer.html) for the other.
+#![forbid(unsafe_code)]
+
+mod alarm;
+mod connection;
+mod control;
+mod ended;
+mod in_flight;
+mod io;
+mod limits;
+mod members;
+mod progress;
+mod request_body;
+mod response_body;
+mod served;
+mod service;
+mod settings;
+mod stats;
+mod time;
+mod uploads;
+mod watch;
+mod watcher;
+
+pub use crate::{
+    ended::Ended,
+    io::LimitedIo,
+    limits::ConnectionLimits,
+    request_body::RequestBody,
+    response_body::{ResponseBody, ResponseData},
+    served::Served,
+    service::{LimitedService, ResponseFuture},
+    stats::LimitStats,
+    watcher::Watcher,
+};

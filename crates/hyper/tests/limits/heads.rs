@@ -1,0 +1,164 @@
+//! The limit of a request's head.
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tickwheel::Wheel;
+use tickwheel_hyper::{ConnectionLimits, Ended};
+
+use crate::support::{
+    Client, GET, builder, frames::*, handlers::handle, ms, open, open_with, pause, serving, usual_limits,
+};
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_nothing_is_cut_off() {
+    for builder in [builder(), builder().http1_only(), builder().http2_only()] {
+        let (mut client, server) = open_with(&usual_limits(), &builder, 65_536);
+        server.ends(Ended::Header, 300).await;
+        client.read_all().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_preface_or_a_preface_alone_is_no_request() {
+    let ack = [frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, ACK, 0, &[])].concat();
+    let all = [PREFACE.as_bytes(), &ack].concat();
+    for length in [1, 12, PREFACE.len(), all.len()] {
+        let (mut client, server) = open(&usual_limits());
+        client.send(&all[..length]).await;
+        server.ends(Ended::Header, 300).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pings_are_no_request() {
+    let (client, server) = open(&usual_limits());
+    let client = Http2Client::new(client, 65_535).await;
+    let pinging = tokio::spawn(client.repeat(ping(), 10));
+    server.ends(Ended::Header, 300).await;
+    assert!(pinging.await.unwrap().count(PING) > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_a_head_do_not_restart_its_time() {
+    let (mut client, server) = open(&usual_limits());
+    let sending = tokio::spawn(async move { client.send_each(GET.bytes().map(|byte| [byte]), 50).await });
+    server.ends(Ended::Header, 300).await;
+    assert!(!sending.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn continuations_of_the_first_head_do_not_restart_its_time() {
+    let (client, server) = open(&usual_limits());
+    let mut client = Http2Client::new(client, 65_535).await;
+    let head = request_head("GET", "/");
+    client.send(frame(HEADERS, END_STREAM, 1, &head[..3])).await;
+    tokio::spawn(async move {
+        for byte in &head[3..] {
+            client.send(frame(CONTINUATION, 0, 1, &[*byte])).await;
+            client.read_for(90).await;
+        }
+    });
+    server.ends(Ended::Header, 300).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_complete_in_time_is_served() {
+    let (mut client, server) = open(&usual_limits());
+    assert!(client.send_each([&GET[..1], &GET[1..10]], 140).await);
+    client.send(&GET[10..]).await;
+    client.read_to("hello").await;
+    drop(client);
+    server.ends(Ended::Done, 280).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_head_has_its_time_from_its_first_byte() {
+    let (mut client, server) = open(&usual_limits());
+    client.send(GET).await;
+    client.read_to("hello").await;
+    pause(400).await;
+    tokio::spawn(async move { client.send_each(GET.bytes().map(|byte| [byte]), 50).await });
+    server.ends(Ended::Header, 700).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_comes_while_the_handler_works_has_its_time_from_the_response() {
+    let (mut client, server) = open(&usual_limits());
+    client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    pause(100).await;
+    client.send(&GET[..10]).await;
+    server.ends(Ended::Header, 1_300).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_head_in_the_packet_of_the_last_is_idle_until_its_next_byte() {
+    let both = format!("{GET}{}", &GET[..10]);
+    let (mut client, server) = open(&usual_limits());
+    client.send(&both).await;
+    server.ends(Ended::Idle, 600).await;
+
+    let (mut client, server) = open(&usual_limits());
+    client.send(&both).await;
+    pause(400).await;
+    client.send(&GET[10..11]).await;
+    server.ends(Ended::Header, 700).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_body_that_the_handler_did_not_read_is_no_head() {
+    let (mut client, server) = open(&usual_limits());
+    client
+        .send("POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 20\r\n\r\n")
+        .await;
+    assert!(client.send_each(["xxxxxxxxxx", "xxxxxxxxxx"], 50).await);
+    client.read_to("slow").await;
+    client
+        .send("POST /slow HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
+        .await;
+    assert!(client.send_each(["1\r\nx\r\n", "0\r\n\r\n"], 50).await);
+    client.read_to("slow").await;
+    server.ends(Ended::Idle, 2_600).await;
+}
+
+/// hyper's own builders, too.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_wrapped_has_the_same_limits() {
+    let limits = usual_limits();
+    let (mut client, io) = tokio::io::duplex(65_536);
+    let (io, service, watcher) = limits.wrap(TokioIo::new(io), service_fn(handle));
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(io, service);
+    let server = serving(watcher.watch(connection));
+    client.send(&GET[..10]).await;
+    server.ends(Ended::Header, 300).await;
+
+    let (_client, io) = tokio::io::duplex(65_536);
+    let (io, service, watcher) = limits.wrap(TokioIo::new(io), service_fn(handle));
+    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    serving(watcher.watch(builder.serve_connection(io, service)))
+        .ends(Ended::Header, 300)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_heads_have_no_limit_they_are_idle_time() {
+    let limits = ConnectionLimits::new(&Wheel::new()).idle(ms(600));
+    let (_client, server) = open(&limits);
+    server.ends(Ended::Idle, 600).await;
+
+    let (mut client, server) = open(&limits);
+    client.send(GET).await;
+    client.read_to("hello").await;
+    pause(100).await;
+    client.send(&GET[..10]).await;
+    server.ends(Ended::Idle, 600).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_limits_a_connection_lives_on() {
+    let (mut client, server) = open(&ConnectionLimits::new(&Wheel::new()));
+    pause(86_400_000).await;
+    client.send(GET).await;
+    client.read_to("hello").await;
+    pause(86_400_000).await;
+    assert!(server.is_open());
+}

@@ -18,10 +18,9 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 ///
 /// hyper-util's `auto::Builder` reads the first bytes of a connection to tell HTTP/1 from HTTP/2, and no
 /// timer runs until then. A client that connects and sends nothing therefore stays connected in spite of
-/// `header_read_timeout`. `http1_only` and `http2_only` do without that reading. Where both are served, wait
-/// for the first byte yourself before you serve a connection, for example by `wheel.timeout(duration,
-/// stream.readable())`, which leaves clients that stop within the preface of HTTP/2. A read timeout of
-/// `io::TimeoutStream` is no way out, because it [cuts off slow handlers](crate::io#under-hyper).
+/// `header_read_timeout`, and with `http2_only` too. A read timeout of `io::TimeoutStream` is no way out,
+/// because it [cuts off slow handlers](crate::io#under-hyper). The limits of the package
+/// [`tickwheel-hyper`](https://docs.rs/tickwheel-hyper) cover that, idle connections and slow bodies.
 ///
 /// Header timeouts end with the head of a request.
 /// [`RequestBodyTimeoutLayer`](crate::tower::RequestBodyTimeoutLayer) limits the waits for its body, and

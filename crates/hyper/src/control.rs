@@ -7,7 +7,11 @@ use std::sync::{
 
 use tickwheel::Wheel;
 
-use crate::{members::Members, settings::Settings, stats::Counters};
+use crate::{
+    members::Members,
+    settings::Settings,
+    stats::{Counters, LimitStats},
+};
 
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -47,6 +51,10 @@ impl Control {
 
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stats(&self) -> LimitStats {
+        self.counters.read(self.members.open())
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Settings>> {

@@ -14,8 +14,9 @@
 //!
 //! [`serve`](ConnectionLimits::serve) takes hyper-util's `auto::Builder`, which speaks HTTP/1 and HTTP/2, so it
 //! fits the accept loop of plain hyper, axum and tonic. [`wrap`](ConnectionLimits::wrap) is for hyper's own
-//! builders. [`axum::serve`] takes no builder; its documentation links to the loop that takes its place, and the
-//! example `axum_server` of this package is one.
+//! builders. `axum::serve` takes no builder. A `Listener` for it could look at the limits whenever hyper polls its
+//! stream, but could neither send `GOAWAY` nor see a client of HTTP/2 that gives no window, so there is none: the
+//! example `axum_server` has the loop to write in its place, in ten lines.
 //!
 //! Not limited here are a TLS handshake, which comes before, and a handler's own time, which is a request's and not
 //! a connection's: use [`Wheel::timeout`](tickwheel::Wheel::timeout) for the one and
@@ -36,6 +37,7 @@ mod response_body;
 mod served;
 mod service;
 mod settings;
+mod source;
 mod stats;
 mod time;
 mod uploads;
@@ -53,3 +55,8 @@ pub use crate::{
     stats::LimitStats,
     watcher::Watcher,
 };
+
+/// Runs the example of the README as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,6 +10,7 @@ use hyper::{
 };
 use hyper_util::server::conn::auto::{Builder, HttpServerConnExec, UpgradeableConnection};
 use tickwheel::Wheel;
+use tickwheel_exported::Source;
 
 use crate::{
     connection::Connection,
@@ -20,6 +21,7 @@ use crate::{
     served::Served,
     service::{LimitedService, ResponseFuture},
     settings::{ProgressLimit, Settings},
+    source::LimitSource,
     stats::LimitStats,
     time::Span,
     watcher::Watcher,
@@ -351,7 +353,37 @@ impl ConnectionLimits {
     /// println!("{} idle connections closed", limits.stats().idle);
     /// ```
     pub fn stats(&self) -> LimitStats {
-        self.control.counters.read(self.control.members.open())
+        self.control.stats()
+    }
+
+    /// Names the server, as the label `server` of what is [exported](ConnectionLimits::source).
+    pub fn name(self, name: impl Into<String>) -> ConnectionLimits {
+        self.with(|settings| settings.name = name.into())
+    }
+
+    /// Returns what an exporter reports of the connections, as a source for `WheelCollector::and_source` of
+    /// `tickwheel-prometheus` and `Reporter::and_source` of `tickwheel-metrics`.
+    ///
+    /// | name | kind | labels | |
+    /// | --- | --- | --- | --- |
+    /// | `tickwheel_connections_open` | gauge | `server` | open connections |
+    /// | `tickwheel_connections_ended_total` | counter | `server`, `limit` | connections that a limit has ended: `header`, `idle`, `body_progress`, `lifetime`, `grace` |
+    ///
+    /// It reports nothing once these limits, their clones and their connections have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tickwheel_exported::Source;
+    /// use tickwheel_hyper::ConnectionLimits;
+    ///
+    /// let limits = ConnectionLimits::new(&Wheel::new()).name("public");
+    /// let values = limits.source().exported().unwrap();
+    /// assert_eq!(values[0].labels[0], ("server", "public".to_owned()));
+    /// ```
+    pub fn source(&self) -> impl Source + Clone + use<> {
+        LimitSource(Arc::downgrade(&self.control))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The limits that are set. They are replaced as a whole, so no connection sees half of a change.
+//! What has been set. It is replaced as a whole, so no connection sees half of a change.
 
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     pub(crate) jitter: Span,
     pub(crate) grace: Span,
     pub(crate) is_shut_down: bool,
+    /// The name of the server, for exporters.
+    pub(crate) name: String,
 }
 
 impl Settings {
@@ -28,6 +30,7 @@ impl Settings {
         jitter: Span::ZERO,
         grace: Settings::GRACE,
         is_shut_down: false,
+        name: String::new(),
     };
 
     pub(crate) fn set_lifetime(&mut self, lifetime: Duration, jitter: Duration) {

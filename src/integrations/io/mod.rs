@@ -12,16 +12,18 @@
 //! - an **idle timeout** cuts off a server and its client while the handler is silent for longer;
 //! - a **write timeout** does what it says, because hyper writes only when it has something to write.
 //!
-//! Set a write timeout, and let hyper and the layers of [`tower`](crate::tower) limit the rest, because they
-//! know for whom they wait:
+//! For a server, use the package [`tickwheel-hyper`](https://docs.rs/tickwheel-hyper), whose
+//! `ConnectionLimits` know for whom hyper waits. Without it, set a write timeout, and let hyper and the layers
+//! of [`tower`](crate::tower) limit what they can:
 //!
-//! | a server waits for | timeout |
-//! | --- | --- |
-//! | the head of a request, also between two requests | hyper's `header_read_timeout`, with the wheel as its timer |
-//! | the body of a request | [`RequestBodyTimeoutLayer`](crate::tower::RequestBodyTimeoutLayer) |
-//! | its handler | [`TimeoutLayer`](crate::tower::TimeoutLayer), [`DeadlineLayer`](crate::tower::DeadlineLayer) |
-//! | a client that does not read | [`set_write_timeout`](TimeoutStream::set_write_timeout) |
-//! | an HTTP/2 client that has vanished | hyper's `keep_alive_interval`, with the wheel as its timer |
+//! | a server waits for | without `tickwheel-hyper` | what that misses | `ConnectionLimits` |
+//! | --- | --- | --- | --- |
+//! | the head of a request | hyper's `header_read_timeout`, with the wheel as its timer | with `auto::Builder`, a client that sends nothing or half a preface; any on HTTP/2 | `header` |
+//! | the next request | the same, and so for as long | HTTP/2; one time for two things | `idle` |
+//! | the body of a request | [`RequestBodyTimeoutLayer`](crate::tower::RequestBodyTimeoutLayer) | a byte now and then | `body_progress` |
+//! | its handler | [`TimeoutLayer`](crate::tower::TimeoutLayer), [`DeadlineLayer`](crate::tower::DeadlineLayer) | | |
+//! | a client that does not read | [`set_write_timeout`](TimeoutStream::set_write_timeout) | HTTP/2 without a window; a byte now and then | `body_progress` |
+//! | an HTTP/2 client that has vanished | hyper's `keep_alive_interval`, with the wheel as its timer | | `idle`, or the same |
 //!
 //! A client uses a `TimeoutLayer` for the head of the response and a
 //! [`ResponseBodyTimeoutLayer`](crate::tower::ResponseBodyTimeoutLayer) for its body.

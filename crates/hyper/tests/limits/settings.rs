@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tickwheel::Wheel;
+use tickwheel_exported::{ExportedValue, Source};
 use tickwheel_hyper::{ConnectionLimits, Ended};
 
 use crate::support::{Client, GET, Server, ms, open, pause, usual_limits};
@@ -135,6 +136,54 @@ async fn every_connection_is_counted_by_what_ended_it() {
     let (_client, server) = open(&limits);
     drop(server);
     assert_eq!(count(), [1, 1, 1, 1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_counts_are_exported() {
+    let limits = usual_limits().name("public");
+    let source = limits.source();
+    assert_eq!(source.identity(), limits.clone().source().identity());
+    let (client, server) = open(&limits);
+    let (_open_client, open) = open(&limits);
+    drop(client);
+    server.ends(Ended::Done, 0).await;
+    open.ends(Ended::Header, 300).await;
+    let (_client, open_server) = self::open_idle(&limits).await;
+    let values = source.exported().unwrap().into_iter().map(|exported| {
+        assert_eq!(exported.labels[0], ("server", "public".to_owned()));
+        let limit = exported
+            .labels
+            .get(1)
+            .map(|(key, limit)| format!("{key} {limit}"));
+        (exported.name, limit.unwrap_or_default(), exported.value)
+    });
+    let ended = |limit: &str, count| {
+        let limit = format!("limit {limit}");
+        (
+            "tickwheel_connections_ended_total",
+            limit,
+            ExportedValue::Count(count),
+        )
+    };
+    assert_eq!(
+        values.collect::<Vec<_>>(),
+        [
+            ended("body_progress", 0),
+            ended("grace", 0),
+            ended("header", 1),
+            ended("idle", 0),
+            ended("lifetime", 0),
+            (
+                "tickwheel_connections_open",
+                String::new(),
+                ExportedValue::Count(1)
+            ),
+        ]
+    );
+    drop(limits);
+    assert!(source.exported().is_some(), "a connection is open");
+    open_server.ends(Ended::Idle, 600).await;
+    assert_eq!(source.exported(), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,11 +98,6 @@ impl Error {
         matches!(self, Error::Redis(error) if error.is_connection_dropped() && !error.is_connection_refusal())
     }
 
-    /// Whether the keys of the call are on two nodes of a cluster, because their slot moves.
-    pub(crate) fn is_try_again(&self) -> bool {
-        matches!(self, Error::Redis(error) if error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain))
-    }
-
     /// Whether the call was certainly not carried out, except by an earlier attempt that the client repeated
     /// on its own.
     pub(crate) fn is_refusal(&self) -> bool {

@@ -23,9 +23,13 @@ impl Tag {
 
     /// Returns a tag whose keys are in the slot of this one's. All names of a slot and a prefix get the same.
     pub(crate) fn of_slot(&self, prefix: &str) -> Tag {
+        Tag::new(prefix, &NAMES[self.slot()].to_string())
+    }
+
+    /// Returns the slot of the keys, less than [`SLOTS`].
+    pub(crate) fn slot(&self) -> usize {
         let from = self.tag.find('{').map_or(0, |brace| brace + 1);
-        let name = &self.tag[from..self.tag.len() - 1];
-        Tag::new(prefix, &SLOTS[slot(name)].to_string())
+        slot(&self.tag[from..self.tag.len() - 1])
     }
 
     /// Returns `prefix:{name}:what`.
@@ -34,9 +38,12 @@ impl Tag {
     }
 }
 
+/// The number of slots of a cluster.
+pub(crate) const SLOTS: usize = 16_384;
+
 /// A number for each slot of a cluster that, written in decimal, is a name in that slot.
-static SLOTS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let (mut numbers, mut missing) = (vec![None; 16_384], 16_384);
+static NAMES: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let (mut numbers, mut missing) = (vec![None; SLOTS], SLOTS);
     for number in 0.. {
         let found = &mut numbers[slot(&number.to_string())];
         if found.is_none() {
@@ -57,7 +64,7 @@ fn slot(tag: &str) -> usize {
             (crc << 1) ^ if crc & 0x8000 == 0 { 0 } else { 0x1021 }
         })
     });
-    usize::from(crc % 16_384)
+    usize::from(crc) % SLOTS
 }
 
 fn escape(to: &mut String, text: &str) {
@@ -87,12 +94,7 @@ mod tests {
         assert_eq!(slot("reports"), 5152);
         for name in ["reports", "a{b}", "ключ"] {
             let shared = Tag::new("app{1}", name).of_slot("app{1}");
-            let tag = |tag: &Tag| tag.tag[tag.tag.find('{').unwrap() + 1..tag.tag.len() - 1].to_owned();
-            assert_eq!(
-                slot(&tag(&shared)),
-                slot(&tag(&Tag::new("app{1}", name))),
-                "{shared:?}"
-            );
+            assert_eq!(shared.slot(), Tag::new("app{1}", name).slot(), "{shared:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::StreamExt;
+use futures::{StreamExt, future::select_all};
 use redis::{Client, cluster_async::ClusterConnection};
 use support::{cluster::Cluster, jobs::next_after_errors, server::command, soon};
 use tickwheel::Wheel;
@@ -273,21 +273,34 @@ async fn a_partition_works_while_its_keys_are_on_one_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_renewed_while_its_slot_migrates() {
     let cluster = Cluster::start();
-    let leases = Leases::new(&Wheel::new(), cluster.connect().await);
-    let lease = leases.acquire("x", 1500 * MS).await.unwrap();
-    let migration = Migration::begin(&cluster, "tickwheel:lease:{x}:holder");
-    // Of its two keys, one is on each node.
-    migration.move_keys(1);
     let other = Leases::new(&Wheel::new(), cluster.connect().await);
-    let waiting = tokio::spawn(async move { other.acquire("x", HOUR).await });
-    tokio::select! {
-        () = lease.lost() => panic!("not renewed"),
-        () = sleep(6 * SECOND) => {}
+    let mut held = Vec::new();
+    // The last one never answers by itself before the lease has ended.
+    for (name, response_timeout, ttl) in [
+        ("x", 500 * MS, 3 * SECOND),
+        ("y", SECOND, 3 * SECOND),
+        ("z", 10 * SECOND, 1500 * MS),
+    ] {
+        let leases = Leases::new(&Wheel::new(), cluster.connect_with(response_timeout).await);
+        let lease = leases.acquire(name, ttl).await.unwrap();
+        let migration = Migration::begin(&cluster, &format!("tickwheel:lease:{{{name}}}:holder"));
+        // Of its two keys, one is on each node.
+        assert_eq!(migration.move_keys(1), 1);
+        let other = other.clone();
+        let waiting = tokio::spawn(async move { other.acquire(name, HOUR).await });
+        held.push((lease, migration, waiting));
     }
-    assert!(!waiting.is_finished());
-    migration.end();
-    assert!(lease.release().await.unwrap());
-    assert!(soon(waiting).await.unwrap().unwrap().release().await.unwrap());
+    let lost = select_all(held.iter().map(|(lease, ..)| lease.lost()));
+    tokio::select! {
+        ((), which, _) = lost => panic!("{:?} is not renewed", held[which].0),
+        () = sleep(8 * SECOND) => {}
+    }
+    for (lease, migration, waiting) in held {
+        assert!(!waiting.is_finished());
+        migration.end();
+        assert!(lease.release().await.unwrap());
+        assert!(soon(waiting).await.unwrap().unwrap().release().await.unwrap());
+    }
 }
 
 /// As while a cluster is rebalanced under load.

@@ -2,6 +2,7 @@
 
 use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
+use futures_util::FutureExt;
 use tickwheel::SleepError;
 use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
@@ -153,7 +154,8 @@ impl<'a, C: Connection> Asking<'a, C> {
             given_up,
             releasing: self.releasing(),
         };
-        self.leases.keepers.adopt(&self.runtime, Box::pin(held.keep()));
+        let keep = Box::new(|windows| held.keep(windows).boxed());
+        self.leases.keepers.adopt(&self.runtime, keep);
         Ok(Attempt::Held(Lease {
             name: self.name.into(),
             token,
@@ -169,6 +171,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             ttl: self.terms.ttl,
             waiters: self.leases.waiters.clone(),
             key: self.tag.key(""),
+            slot: self.tag.slot(),
         }
     }
 
@@ -177,14 +180,14 @@ impl<'a, C: Connection> Asking<'a, C> {
     fn undo(&self, calls: &Calls) -> Undo {
         let (keepers, runtime) = (self.leases.keepers.clone(), self.runtime.clone());
         let (releasing, call) = (self.releasing(), calls.give_back());
-        Undo::new(move || keepers.adopt(&runtime, Box::pin(releasing.run(call, None))))
+        Undo::new(move || keepers.adopt(&runtime, releasing.work(call)))
     }
 
     /// Releases, in the background, a lease that may have been acquired.
     fn give_back(&mut self) {
         if let Some((calls, _)) = self.unsure.take() {
-            let give_back = self.releasing().run(calls.give_back(), None);
-            self.leases.keepers.adopt(&self.runtime, Box::pin(give_back));
+            let give_back = self.releasing().work(calls.give_back());
+            self.leases.keepers.adopt(&self.runtime, give_back);
         }
     }
 }

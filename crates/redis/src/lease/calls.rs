@@ -51,6 +51,16 @@ pub(super) struct Calls {
     ttl: Duration,
 }
 
+/// The keys that a renewal touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RenewedKeys {
+    Both,
+    /// For a renewal that follows one that has failed. While a slot moves to another node of a cluster, the
+    /// two keys may be on two nodes, and Redis runs only scripts of a single key. The cluster client repeats
+    /// other scripts by itself until it stops waiting, so that the error does not tell.
+    HolderAlone,
+}
+
 /// What Redis is told of a process that waits for a lease, so that each of several processes has its turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
@@ -105,30 +115,39 @@ impl Calls {
         })
     }
 
-    /// Renews the lease, which may be done any number of times.
-    ///
-    /// While the slot of the lease moves to another node of a cluster, its keys may be on two nodes, and
-    /// Redis runs only scripts of a single key. So if there is no answer within a third of the TTL, the
-    /// holder's key is renewed alone.
-    pub(super) async fn renew(&self, token: u64, connection: &impl Connection) -> Result<bool, Error> {
-        let call = RENEW.call().key(self.holder());
-        let (all, alone) = (call.clone().key(&self.fence), call);
-        let [all, alone] = [all, alone].map(|call| {
-            call.arg(self.nonce.to_string())
-                .arg(token)
-                .arg(milliseconds(self.ttl))
-                .arg(milliseconds(FENCE))
-        });
-        let (mut all, alone) = (pin!(all.send(connection)), pin!(alone.send(connection)));
-        match local::until(Instant::now() + self.ttl / 3, &mut all).await {
-            Some(Err(error)) if error.is_try_again() => return alone.await,
-            Some(answer) => return answer,
-            None => {}
+    /// Renews the lease, which may be done any number of times. If both keys are to be renewed and there is
+    /// no answer within a third of the TTL, the holder's key is renewed alone, too.
+    pub(super) async fn renew(
+        &self,
+        keys: RenewedKeys,
+        token: u64,
+        connection: &impl Connection,
+    ) -> Result<bool, Error> {
+        let alone = self.renewal(token, RENEW.call().key(self.holder()));
+        if keys == RenewedKeys::HolderAlone {
+            return alone.send(connection).await;
         }
-        match select(all, alone).await {
+        let both = self.renewal(token, RENEW.call().key(self.holder()).key(&self.fence));
+        let mut both = pin!(both.send(connection));
+        if let Some(answer) = local::until(Instant::now() + self.ttl / 3, &mut both).await {
+            return answer;
+        }
+        match select(both, pin!(alone.send(connection))).await {
             Either::Left((Err(_), alone)) => alone.await,
             Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
         }
+    }
+
+    fn renewal(&self, token: u64, call: Call) -> Call {
+        call.arg(self.nonce.to_string())
+            .arg(token)
+            .arg(milliseconds(self.ttl))
+            .arg(milliseconds(FENCE))
+    }
+
+    /// Returns the slot of the lease's keys.
+    pub(super) fn slot(&self) -> usize {
+        self.tag.slot()
     }
 
     /// Releases a lease that was acquired.

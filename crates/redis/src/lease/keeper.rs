@@ -16,10 +16,11 @@ use tokio::{
 };
 
 use super::{
-    calls::Calls,
+    calls::{Calls, RenewedKeys},
     state::{self, Answer, Step},
     stats::{HeldLease, LeaseStats},
     waiters::Waiters,
+    windows::Windows,
 };
 use crate::{
     connection::Connection,
@@ -47,19 +48,22 @@ struct State {
 struct Keeper {
     /// Tells it from the one that follows it on the same runtime.
     number: u64,
-    futures: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+    work: mpsc::UnboundedSender<Work>,
 }
+
+/// What a keeper is to do: it makes a future, whose requests wait for their turn in the keeper's windows.
+pub(super) type Work = Box<dyn FnOnce(Arc<Windows>) -> BoxFuture<'static, ()> + Send>;
 
 impl Keepers {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a future on the current runtime, or on `otherwise` if there is none. If that runtime has been
-    /// shut down, another one that keeps leases runs it.
-    pub(super) fn adopt(self: &Arc<Keepers>, otherwise: &Handle, future: BoxFuture<'static, ()>) {
+    /// Does work on the current runtime, or on `otherwise` if there is none. If that runtime has been shut
+    /// down, another one that keeps leases does it.
+    pub(super) fn adopt(self: &Arc<Keepers>, otherwise: &Handle, work: Work) {
         let runtime = Handle::try_current().unwrap_or_else(|_| otherwise.clone());
-        let Err(future) = self.hand_over(&runtime.id(), future) else {
+        let Err(work) = self.hand_over(&runtime.id(), work) else {
             return;
         };
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -76,7 +80,7 @@ impl Keepers {
         };
         runtime.spawn(task.run());
         if sender.is_closed() {
-            self.hand_over_to_any(future);
+            self.hand_over_to_any(work);
             return;
         }
         let mut state = self.lock();
@@ -84,32 +88,32 @@ impl Keepers {
         // are over.
         let keeper = Keeper {
             number,
-            futures: sender.clone(),
+            work: sender.clone(),
         };
         state.keepers.insert(runtime.id(), keeper);
         drop(state);
-        let _ = sender.send(future);
+        let _ = sender.send(work);
     }
 
-    /// Hands a future to the keeper of a runtime, or returns it if there is none.
-    fn hand_over(&self, runtime: &Id, future: BoxFuture<'static, ()>) -> Result<(), BoxFuture<'static, ()>> {
+    /// Hands work to the keeper of a runtime, or returns it if there is none.
+    fn hand_over(&self, runtime: &Id, work: Work) -> Result<(), Work> {
         match self.lock().keepers.get(runtime) {
-            Some(keeper) => keeper.futures.send(future).map_err(|refused| refused.0),
-            None => Err(future),
+            Some(keeper) => keeper.work.send(work).map_err(|refused| refused.0),
+            None => Err(work),
         }
     }
 
-    fn hand_over_to_any(&self, mut future: BoxFuture<'static, ()>) {
+    fn hand_over_to_any(&self, mut work: Work) {
         for keeper in self.lock().keepers.values() {
-            match keeper.futures.send(future) {
+            match keeper.work.send(work) {
                 Ok(()) => return,
-                Err(refused) => future = refused.0,
+                Err(refused) => work = refused.0,
             }
         }
     }
 
     /// Removes a keeper if nothing was handed to it that it has not taken.
-    fn end(&self, task: &mut KeeperTask) -> Option<BoxFuture<'static, ()>> {
+    fn end(&self, task: &mut KeeperTask) -> Option<Work> {
         // Nothing is handed over while this is locked.
         let mut state = self.lock();
         let left = task.new.try_recv().ok();
@@ -134,19 +138,20 @@ struct KeeperTask {
     keepers: Arc<Keepers>,
     runtime: Id,
     number: u64,
-    new: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
+    new: mpsc::UnboundedReceiver<Work>,
 }
 
 impl KeeperTask {
     async fn run(mut self) {
+        let windows = Arc::new(Windows::default());
         let mut futures = FuturesUnordered::new();
         let mut next = self.new.recv().await;
-        while let Some(future) = next {
+        while let Some(work) = next {
             // A panic of one ends no other.
-            futures.push(AssertUnwindSafe(future).catch_unwind());
+            futures.push(AssertUnwindSafe(work(windows.clone())).catch_unwind());
             next = loop {
                 tokio::select! {
-                    Some(future) = self.new.recv() => break Some(future),
+                    Some(work) = self.new.recv() => break Some(work),
                     Some(_) = futures.next(), if !futures.is_empty() => {}
                     else => break None,
                 }
@@ -182,7 +187,7 @@ pub(super) struct Held<C> {
 
 impl<C: Connection> Held<C> {
     /// Renews the lease until it is given up or lost, and releases it unless the holder does.
-    pub(super) async fn keep(self) {
+    pub(super) async fn keep(self, windows: Arc<Windows>) {
         let Held {
             calls,
             token,
@@ -194,10 +199,13 @@ impl<C: Connection> Held<C> {
             releasing,
         } = self;
         let given_up = {
-            let mut request = None;
+            let (mut request, mut keys) = (None, RenewedKeys::Both);
             loop {
                 match state.next(Instant::now()) {
-                    Step::Renew => request = Some(Box::pin(calls.renew(token, &releasing.connection))),
+                    Step::Renew => {
+                        let renewal = calls.renew(keys, token, &releasing.connection);
+                        request = Some(Box::pin(windows.send(calls.slot(), renewal)));
+                    }
                     Step::Lose => {
                         drop(entry);
                         drop(request);
@@ -221,22 +229,26 @@ impl<C: Connection> Held<C> {
                                 }
                                 break by;
                             }
-                            renewed = async { request.as_mut().unwrap().await }, if request.is_some() => {
+                            (sent, renewed) = async { request.as_mut().unwrap().await }, if request.is_some() => {
                                 request = None;
                                 let answer = match renewed {
                                     Ok(true) => {
                                         stats.renewals.renewed.increment();
-                                        Answer::Renewed
+                                        keys = RenewedKeys::Both;
+                                        Answer::Renewed { sent }
                                     }
                                     Ok(false) => Answer::Refused,
                                     Err(error) => {
                                         stats.renewals.failed.increment();
                                         tracing::debug!(%error, "a lease could not be renewed; it is tried again");
+                                        keys = RenewedKeys::HolderAlone;
                                         Answer::Failed
                                     }
                                 };
                                 state.answered(Instant::now(), answer, random_part);
-                                if answer == Answer::Renewed && !lease.validity.extend(state.valid_until()) {
+                                if matches!(answer, Answer::Renewed { .. })
+                                    && !lease.validity.extend(state.valid_until())
+                                {
                                     state.lose();
                                 }
                             }
@@ -256,7 +268,7 @@ impl<C: Connection> Held<C> {
         // A holder that calls `release` waits for the answer and sends the request itself. Nobody waits for a
         // lease that was dropped.
         if given_up.is_err() {
-            releasing.run(calls.release(), None).await;
+            releasing.run_in_background(calls.release(), &windows).await;
         }
     }
 }
@@ -269,6 +281,8 @@ pub(super) struct Releasing<C> {
     pub(super) waiters: Arc<Waiters>,
     /// The key under which the next tasks wait for it.
     pub(super) key: String,
+    /// The slot of its keys.
+    pub(super) slot: usize,
 }
 
 /// A task that waits for the outcome of a release.
@@ -288,7 +302,30 @@ impl<C: Connection> Releasing<C> {
     /// Releases the lease, also through an outage, until it must have expired by itself. The caller gets the
     /// first answer, or the error once the outage has lasted for `ANSWER`, or `NoAnswer` at the end of the
     /// lease.
-    pub(super) async fn run(self, call: Call, mut asked: Option<Asked>) {
+    pub(super) async fn run(self, call: Call, asked: Asked) {
+        let send = || call.send::<i64>(&self.connection);
+        self.repeat(send, Some(asked)).await;
+    }
+
+    /// Does the same for nobody, in a keeper's task.
+    pub(super) async fn run_in_background(self, call: Call, windows: &Windows) {
+        let send = || {
+            windows
+                .send(self.slot, call.send::<i64>(&self.connection))
+                .map(|(_, answer)| answer)
+        };
+        self.repeat(send, None).await;
+    }
+
+    /// Returns the release as work of a keeper.
+    pub(super) fn work(self, call: Call) -> Work {
+        Box::new(|windows| async move { self.run_in_background(call, &windows).await }.boxed())
+    }
+
+    async fn repeat<F>(&self, send: impl Fn() -> F, mut asked: Option<Asked>)
+    where
+        F: Future<Output = Result<i64, Error>>,
+    {
         let start = Instant::now();
         let end = start + self.ttl.max(ANSWER);
         let held = asked.as_ref().is_some_and(|asked| start < asked.valid_until);
@@ -297,7 +334,7 @@ impl<C: Connection> Releasing<C> {
             let by = asked
                 .as_ref()
                 .map_or(end, |asked| asked.valid_until.max(start + ANSWER));
-            let outcome = local::until(by, call.send::<i64>(&self.connection)).await;
+            let outcome = local::until(by, send()).await;
             let outcome = outcome.unwrap_or_else(|| {
                 Err(Error::NoAnswer {
                     waited: start.elapsed(),

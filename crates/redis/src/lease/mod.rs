@@ -29,6 +29,7 @@ mod release;
 mod state;
 mod stats;
 mod waiters;
+mod windows;
 
 use asking::{Asking, Attempt};
 use keeper::Keepers;

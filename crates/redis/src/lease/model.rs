@@ -67,8 +67,11 @@ enum Fate {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
+    /// A renewal is sent, after it has waited for its turn.
+    Send,
     /// A renewal arrives at Redis; its answer goes back later, or the holder hears of a failure.
     Renewal {
+        sent: Instant,
         answer: Option<Duration>,
     },
     Answer(u32, Answer),
@@ -99,6 +102,8 @@ struct Script {
     ttl: Duration,
     acquired: (Duration, Duration),
     fates: Vec<Fate>,
+    /// How long a renewal waits before it is sent.
+    waits: Vec<Duration>,
     jitters: Vec<f64>,
     /// The keeper is this much late, each time: a tick, or a machine that was stopped.
     late: Vec<Duration>,
@@ -111,21 +116,27 @@ fn script() -> impl Strategy<Value = Script> {
     (
         milliseconds(200..2000),
         (delay(), delay()),
-        prop::collection::vec(fate(), 40),
+        (
+            prop::collection::vec(fate(), 40),
+            prop::collection::vec(delay(), 40),
+        ),
         prop::collection::vec(0.0..1.0f64, 16),
         prop::collection::vec(late, 64),
         prop::option::of((milliseconds(0..8000), delay())),
         prop::option::weighted(0.1, milliseconds(0..8000)),
     )
-        .prop_map(|(ttl, acquired, fates, jitters, late, release, deleted)| Script {
-            ttl,
-            acquired,
-            fates,
-            jitters,
-            late,
-            release,
-            deleted,
-        })
+        .prop_map(
+            |(ttl, acquired, (fates, waits), jitters, late, release, deleted)| Script {
+                ttl,
+                acquired,
+                fates,
+                waits,
+                jitters,
+                late,
+                release,
+                deleted,
+            },
+        )
 }
 
 const TICK: Duration = Duration::from_millis(10);
@@ -141,8 +152,9 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
         number += 1;
         agenda.insert((at, number), event);
     };
-    let (mut fates, mut lates, mut jitters) = (
+    let (mut fates, mut waits, mut lates, mut jitters) = (
         script.fates.iter().cycle(),
+        script.waits.iter().cycle(),
         script.late.iter().cycle(),
         script.jitters.iter().cycle(),
     );
@@ -166,10 +178,31 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
             && entry.key().0 <= now
         {
             match entry.remove() {
-                Event::Renewal { answer } => {
+                // The keeper drops a request that waits when it loses or gives up the lease.
+                Event::Send if lost || released => {}
+                Event::Send => {
+                    let sent = origin + now;
+                    let renewal = |answer| Event::Renewal { sent, answer };
+                    match *fates.next().unwrap() {
+                        Fate::Answered(there, back) => add(&mut agenda, now + there, renewal(Some(back))),
+                        Fate::AnswerLost(there, known) => {
+                            add(&mut agenda, now + there, renewal(None));
+                            add(&mut agenda, now + known, Event::Answer(renewals, Answer::Failed));
+                        }
+                        Fate::Lost(known) => {
+                            add(&mut agenda, now + known, Event::Answer(renewals, Answer::Failed))
+                        }
+                        Fate::Silence(there) => add(&mut agenda, now + there, renewal(None)),
+                    }
+                }
+                Event::Renewal { sent, answer } => {
                     let renewed = redis.renew(now, script.ttl);
                     if let Some(back) = answer {
-                        let answer = if renewed { Answer::Renewed } else { Answer::Refused };
+                        let answer = if renewed {
+                            Answer::Renewed { sent }
+                        } else {
+                            Answer::Refused
+                        };
                         add(&mut agenda, now + back, Event::Answer(renewals, answer));
                     }
                 }
@@ -182,7 +215,7 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
                         summary.too_late += 1;
                     }
                     state.answered(at, answer, |of| of.mul_f64(part));
-                    summary.renewed += u32::from(answer == Answer::Renewed);
+                    summary.renewed += u32::from(matches!(answer, Answer::Renewed { .. }));
                     look = true;
                 }
                 Event::Answer(..) => {}
@@ -217,21 +250,7 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
                     prop_assert!(origin + now < state.valid_until());
                     renewals += 1;
                     under_way = Some(renewals);
-                    match *fates.next().unwrap() {
-                        Fate::Answered(there, back) => {
-                            add(&mut agenda, now + there, Event::Renewal { answer: Some(back) });
-                        }
-                        Fate::AnswerLost(there, known) => {
-                            add(&mut agenda, now + there, Event::Renewal { answer: None });
-                            add(&mut agenda, now + known, Event::Answer(renewals, Answer::Failed));
-                        }
-                        Fate::Lost(known) => {
-                            add(&mut agenda, now + known, Event::Answer(renewals, Answer::Failed))
-                        }
-                        Fate::Silence(there) => {
-                            add(&mut agenda, now + there, Event::Renewal { answer: None })
-                        }
-                    }
+                    add(&mut agenda, now + *waits.next().unwrap(), Event::Send);
                 }
                 Step::Lose => {
                     lost = true;
@@ -288,6 +307,7 @@ proptest! {
             ttl,
             acquired: delays[0],
             fates: delays.iter().map(|&(there, back)| Fate::Answered(there, back)).collect(),
+            waits: vec![Duration::ZERO],
             jitters,
             late,
             release: None,
@@ -311,6 +331,7 @@ proptest! {
             ttl,
             acquired: (instantly, instantly),
             fates,
+            waits: vec![Duration::ZERO],
             jitters,
             late: vec![Duration::ZERO],
             release: None,

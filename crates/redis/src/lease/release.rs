@@ -9,13 +9,15 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use super::keeper::{Asked, Keepers, Releasing};
+use super::keeper::{Asked, Keepers, Releasing, Work};
 use crate::{connection::Connection, error::Error, script::Call};
 
 /// The release of a lease over a connection of any type.
 pub(super) trait Release: Send + Sync {
     /// Runs the release. It may have to continue after it has answered whoever asked.
-    fn run(self: Box<Self>, asked: Option<Asked>) -> BoxFuture<'static, ()>;
+    fn run(self: Box<Self>, asked: Asked) -> BoxFuture<'static, ()>;
+    /// Returns the release as work of a keeper.
+    fn in_background(self: Box<Self>) -> Work;
 }
 
 /// A release over the connection of a keeper.
@@ -25,8 +27,12 @@ pub(super) struct OnConnection<C> {
 }
 
 impl<C: Connection> Release for OnConnection<C> {
-    fn run(self: Box<Self>, asked: Option<Asked>) -> BoxFuture<'static, ()> {
+    fn run(self: Box<Self>, asked: Asked) -> BoxFuture<'static, ()> {
         Box::pin(self.releasing.run(self.call, asked))
+    }
+
+    fn in_background(self: Box<Self>) -> Work {
+        self.releasing.work(self.call)
     }
 }
 
@@ -66,7 +72,7 @@ impl Ending {
         };
         let (answer, mut answered) = oneshot::channel();
         let mut under_way = UnderWay {
-            run: Some(release.run(Some(Asked { answer, valid_until }))),
+            run: Some(release.run(Asked { answer, valid_until })),
             keepers: self.keepers.clone(),
             runtime: here,
         };
@@ -95,7 +101,7 @@ impl Drop for Ending {
             return;
         }
         let _ = given_up.send(());
-        self.keepers.adopt(&self.runtime, release.run(None));
+        self.keepers.adopt(&self.runtime, release.in_background());
     }
 }
 
@@ -123,7 +129,7 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(run) = self.run.take() {
-            self.keepers.adopt(&self.runtime, run);
+            self.keepers.adopt(&self.runtime, Box::new(|_| run));
         }
     }
 }

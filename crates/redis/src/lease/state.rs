@@ -34,7 +34,7 @@ pub(super) struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Resting { renew_at: Instant },
-    Renewing { sent: Instant },
+    Renewing,
     Lost,
     Released,
 }
@@ -60,7 +60,8 @@ pub(super) enum Step {
 /// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    Renewed,
+    /// The lease was renewed by a request that was sent at this instant.
+    Renewed { sent: Instant },
     /// This holder no longer holds the lease.
     Refused,
     /// The outcome is unknown.
@@ -132,26 +133,26 @@ impl State {
     pub(super) fn next(&mut self, now: Instant) -> Step {
         let end = self.end();
         match self.phase {
-            Phase::Resting { .. } | Phase::Renewing { .. } if now >= end => self.lose(),
+            Phase::Resting { .. } | Phase::Renewing if now >= end => self.lose(),
             Phase::Resting { renew_at } if now >= renew_at => {
-                self.phase = Phase::Renewing { sent: now };
+                self.phase = Phase::Renewing;
                 Step::Renew
             }
             Phase::Resting { renew_at } => Step::Wait(renew_at.min(end)),
-            Phase::Renewing { .. } => Step::Wait(end),
+            Phase::Renewing => Step::Wait(end),
             Phase::Lost | Phase::Released => Step::Lose,
         }
     }
 
     /// Records the outcome of the renewal in flight.
     pub(super) fn answered(&mut self, now: Instant, answer: Answer, jitter: impl Fn(Duration) -> Duration) {
-        let Phase::Renewing { sent } = self.phase else {
+        if self.phase != Phase::Renewing {
             return;
-        };
+        }
         match answer {
             _ if now >= self.valid_until() => self.phase = Phase::Lost,
             Answer::Refused => self.phase = Phase::Lost,
-            Answer::Renewed => {
+            Answer::Renewed { sent } => {
                 self.sent = sent;
                 self.phase = Phase::Resting {
                     renew_at: sent + self.terms.renewal(jitter),

@@ -115,16 +115,25 @@ impl Cluster {
     }
 
     pub fn client(&self) -> ClusterClient {
+        self.client_with(Duration::from_secs(10))
+    }
+
+    fn client_with(&self, response_timeout: Duration) -> ClusterClient {
         ClusterClient::builder(self.urls())
             .use_protocol(ProtocolVersion::RESP3)
             .connection_timeout(Duration::from_secs(10))
-            .response_timeout(Duration::from_secs(10))
+            .response_timeout(response_timeout)
             .build()
             .unwrap()
     }
 
     pub async fn connect(&self) -> ClusterConnection {
         self.client().get_async_connection().await.unwrap()
+    }
+
+    pub async fn connect_with(&self, response_timeout: Duration) -> ClusterConnection {
+        let client = self.client_with(response_timeout);
+        client.get_async_connection().await.unwrap()
     }
 
     /// The port of the master of a key's slot, as the first node that lives says.

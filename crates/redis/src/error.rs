@@ -12,7 +12,8 @@ pub enum Error {
     /// Redis could not be reached, or refused the call: it is unavailable, starting, out of memory, or
     /// rejects our credentials.
     Redis(RedisError),
-    /// Redis did not answer in the time in which an answer would have been useful.
+    /// No answer came in the time in which it would have been useful: Redis is silent, its sentinels are, or
+    /// the keys of the call are on two nodes of a cluster because their slot is being moved.
     NoAnswer {
         /// How long the call waited.
         waited: Duration,
@@ -150,56 +151,55 @@ impl Error {
             _ => false,
         }
     }
-}
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self) -> String {
         match self {
-            Error::Redis(error) if error.code() == Some("OOM") => {
-                write!(f, "Redis is out of memory: {error}")
-            }
+            Error::Redis(error) if error.code() == Some("OOM") => format!("Redis is out of memory: {error}"),
             Error::Redis(error) if error.is_connection_refusal() => {
-                write!(f, "Redis cannot be reached: {error}")
+                format!("Redis cannot be reached: {error}")
             }
-            Error::Redis(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => write!(
-                f,
+            Error::Redis(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => format!(
                 "Redis: {error}; the user of the connection needs EVALSHA and EVAL, the commands of our scripts, and our keys (ACL)"
             ),
-            Error::Redis(error) => write!(f, "Redis: {error}"),
-            Error::NoAnswer { waited } => write!(f, "Redis did not answer within {waited:?}"),
-            Error::InvalidTtl { ttl, min, max } => write!(
-                f,
+            Error::Redis(error) => format!("Redis: {error}"),
+            Error::NoAnswer { waited } => format!(
+                "no answer within {waited:?}: Redis or its sentinels are silent, or a slot of the cluster is being moved"
+            ),
+            Error::InvalidTtl { ttl, min, max } => format!(
                 "a lease of {ttl:?} is not allowed: at least {min:?} (200 ms and 20 ticks of the wheel) and at most {max:?}"
             ),
-            Error::InvalidName { name, reason } => write!(f, "the name {name:?} is not allowed: {reason}"),
+            Error::InvalidName { name, reason } => format!("the name {name:?} is not allowed: {reason}"),
             Error::InvalidSetting {
                 setting,
                 value,
                 allowed,
-            } => write!(f, "{setting} of {value} is not allowed: allowed is {allowed}"),
-            Error::EvictionPolicy { policy } => write!(
-                f,
+            } => format!("{setting} of {value} is not allowed: allowed is {allowed}"),
+            Error::EvictionPolicy { policy } => format!(
                 "Redis may throw away keys that are in use: its maxmemory-policy is {policy:?} with maxmemory set; \
                  allowed is \"noeviction\""
             ),
             Error::WrongType { keys } => {
-                f.write_str("something else has written to a key of ours, one of ")?;
-                for (place, key) in keys.iter().enumerate() {
-                    let comma = if place == 0 { "" } else { ", " };
-                    write!(f, "{comma}{key:?}")?;
-                }
-                f.write_str(": it holds a value of another type")
+                let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                format!(
+                    "something else has written to a key of ours, one of {}: it holds a value of another type",
+                    keys.join(", ")
+                )
             }
-            Error::Partitions { given, stored } => write!(
-                f,
+            Error::Partitions { given, stored } => format!(
                 "the queue has {stored} partitions and cannot be opened with {given}: allowed is {stored}"
             ),
             Error::Undeliverable { id, reason } => {
-                write!(f, "the job {id:?} could not be delivered: {reason}")
+                format!("the job {id:?} could not be delivered: {reason}")
             }
-            Error::Wheel(error) => write!(f, "the wheel refused: {error}"),
-            Error::NoRuntime => f.write_str("the runtime on which it was started has been shut down"),
+            Error::Wheel(error) => format!("the wheel refused: {error}"),
+            Error::NoRuntime => "the runtime on which it was started has been shut down".to_owned(),
         }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text())
     }
 }
 
@@ -244,4 +244,16 @@ pub(crate) fn check_name(name: &str, if_empty: &'static str) -> Result<(), Error
 /// Returns the shortest lease of a name or a job that leaves room for a round trip and the margin.
 pub(crate) fn shortest_lease(tick: Duration) -> Duration {
     (tick * 20).max(Duration::from_millis(200))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_padded_to_its_width() {
+        let error = Error::NoRuntime;
+        assert_eq!(format!("{error:>60}|").len(), 61);
+        assert_eq!(format!("{error:.11}|"), "the runtime|");
+    }
 }

@@ -1,6 +1,7 @@
 //! A connection that follows the master of a set-up with Redis Sentinel.
 
 use std::{
+    collections::HashMap,
     fmt, io,
     sync::{Arc, Mutex, PoisonError},
     thread,
@@ -9,7 +10,7 @@ use std::{
 
 use futures_util::{FutureExt, StreamExt};
 use redis::{
-    Client, Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value,
+    Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection, PubSubSink, PubSubStream},
     sentinel::SentinelClient,
 };
@@ -177,6 +178,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause before another sentinel is listened to.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The pause before the sentinels are asked again for a master that none of them seems to know.
+const AGAIN: Duration = Duration::from_millis(250);
 /// The channel on which sentinels publish that there is another master.
 const SWITCHED: &str = "+switch-master";
 
@@ -280,11 +283,50 @@ impl Question {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(within(async {
             match self {
-                Question::Master => client.async_get_client().await,
+                Question::Master => find_master(client).await,
                 Question::Sentinel => client.async_get_sentinel_client().await,
             }
         }))
     }
+}
+
+/// Asks where the master is. The `redis` crate returns the same error for a master that is down as for one
+/// that no sentinel knows, which is a mistake in the client's configuration: nothing is to be waited for.
+async fn find_master(client: &mut SentinelClient) -> RedisResult<Client> {
+    let is_unfound = |error: &RedisError| error.kind() == ErrorKind::MasterNameNotFoundBySentinel;
+    let error = match client.async_get_client().await {
+        Err(error) if is_unfound(&error) => error,
+        answer => return answer,
+    };
+    if names_of_masters(client).await?.is_none() {
+        return Err(error);
+    }
+    // A failover may have ended between the two questions.
+    sleep(AGAIN).await;
+    match (client.async_get_client().await, names_of_masters(client).await?) {
+        (Err(error), Some(names)) if is_unfound(&error) => Err(RedisError::from((
+            ErrorKind::InvalidClientConfig,
+            "the sentinels know no master of the client's name",
+            format!("they know {}", names.join(", ")),
+        ))),
+        (answer, _) => answer,
+    }
+}
+
+/// Returns the names of the masters that a sentinel watches, or `None` if it does not take all of them to be
+/// up.
+async fn names_of_masters(client: &mut SentinelClient) -> RedisResult<Option<Vec<String>>> {
+    let sentinel = client.async_get_sentinel_client().await?;
+    let mut sentinel = sentinel.get_multiplexed_async_connection().await?;
+    let masters: Vec<HashMap<String, String>> = redis::cmd("SENTINEL")
+        .arg("MASTERS")
+        .query_async(&mut sentinel)
+        .await?;
+    let name_if_up = |master: &HashMap<String, String>| {
+        let is_up = master.get("flags").is_some_and(|flags| flags == "master");
+        is_up.then(|| format!("{:?}", master.get("name").map_or("", |name| name)))
+    };
+    Ok(masters.iter().map(name_if_up).collect())
 }
 
 /// Whether there is another master.

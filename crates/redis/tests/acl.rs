@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use redis::{Client, ProtocolVersion, cluster::ClusterClient};
 use support::{
     cluster::Cluster,
@@ -19,7 +20,7 @@ use support::{
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Leases, Notifications};
+use tickwheel_redis::{Connection, DelayedJobs, Error, Leases, Notifications};
 use tokio::time::sleep;
 use tracing::{Level, Metadata, Subscriber, span};
 
@@ -212,6 +213,82 @@ async fn a_user_without_a_command_of_the_scripts_is_told_so() {
     }
     let keys: Vec<String> = server.command(&["KEYS", "*"]);
     assert!(keys.is_empty(), "{keys:?}");
+}
+
+/// The commands of a row of the table of rights in guarantees.md, as rules for a user.
+fn documented(row: &str) -> Vec<String> {
+    let guarantees = include_str!("../docs/guarantees.md");
+    let row = format!("| {row} | ");
+    let line = guarantees
+        .lines()
+        .find_map(|line| line.strip_prefix(&row))
+        .expect("a row");
+    let (commands, _) = line.split_once(" |").expect("a column");
+    let commands = commands.split('`').skip(1).step_by(2);
+    commands
+        .map(|command| format!("+{}", command.to_lowercase().replace(' ', "|")))
+        .collect()
+}
+
+/// A user who has these rights and no others.
+fn set_user_with(node: &Client, rights: &[String], keys: &str) {
+    let mut words = vec!["ACL", "SETUSER", "worker", "reset", "on", ">secret", keys];
+    words.extend(rights.iter().map(String::as_str));
+    let _: () = command(node, &words);
+}
+
+/// Each call of a lease, while others wait for it.
+async fn use_leases<C: Connection>(first: Leases<C>, second: Leases<C>) {
+    let held = first.acquire("x", Duration::from_millis(600)).await.unwrap();
+    let (token, end) = (held.token(), held.valid_until());
+    assert_eq!(second.holder("x").await.unwrap().unwrap().token, token);
+    assert!(second.try_acquire("x", MINUTE).await.unwrap().is_none());
+    let waiting = tokio::spawn({
+        let second = second.clone();
+        async move { second.acquire("x", MINUTE).await }
+    });
+    sleep(Duration::from_secs(1)).await;
+    assert!(held.valid_until() > end, "it is renewed");
+    assert!(held.release().await.unwrap());
+    // Dropped, and given back midway.
+    drop(soon(waiting).await.unwrap().unwrap());
+    let lease = soon(first.acquire("x", MINUTE)).await.unwrap();
+    assert!(lease.token() > token);
+    assert!(lease.release().await.unwrap());
+    assert!(second.acquire("x", MINUTE).now_or_never().is_none());
+    assert!(
+        soon(first.acquire("x", MINUTE))
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn a_user_with_the_documented_rights_has_leases() {
+    let server = Server::start();
+    set_user_with(&server.client(), &documented("leases"), "~tickwheel:lease:*");
+    let url = format!("redis://worker:secret@127.0.0.1:{}/", server.port());
+    use_leases(leases(&url).await, leases(&url).await).await;
+}
+
+#[tokio::test]
+async fn a_user_with_the_documented_rights_has_leases_of_a_cluster() {
+    let cluster = Cluster::start();
+    let rights = [documented("leases"), documented("either in a cluster, also")].concat();
+    for url in cluster.urls() {
+        set_user_with(&Client::open(url).unwrap(), &rights, "~tickwheel:lease:*");
+    }
+    let client = ClusterClient::builder(cluster.urls())
+        .username("worker")
+        .password("secret")
+        .response_timeout(Duration::from_secs(10))
+        .build()
+        .unwrap();
+    let leases = async || Leases::new(&Wheel::new(), client.get_async_connection().await.unwrap());
+    use_leases(leases().await, leases().await).await;
 }
 
 fn connections(client: &Client) -> u64 {

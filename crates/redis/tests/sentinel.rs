@@ -276,6 +276,22 @@ async fn sentinels_that_are_silent_or_gone_are_passed_over() {
     println!("without sentinels: {error}");
 }
 
+#[tokio::test]
+async fn a_name_that_the_sentinels_do_not_know_is_a_clear_error() {
+    let sentinels = Sentinels::start();
+    let connection = || Connection::new(sentinels.client_of_name("mistyped"));
+    let leases = Leases::new(&Wheel::new(), connection());
+    let jobs = DelayedJobs::new(&Wheel::new(), connection(), "q");
+    for error in [
+        soon(leases.acquire("x", MINUTE)).await.unwrap_err(),
+        soon(leases.holder("x")).await.unwrap_err(),
+        soon(jobs.schedule("a", MINUTE, b"")).await.unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains("mymaster"), "it says which names there are: {text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_sentinel_is_listened_to_when_one_is_gone() {
     let mut sentinels = Sentinels::start();

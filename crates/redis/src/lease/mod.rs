@@ -315,8 +315,7 @@ impl<C: Connection> Leases<C> {
     ///
     /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
     /// - [`Error::WrongType`]: another program has written to the key of the lease.
-    /// - [`Error::NoAnswer`], [`Error::Redis`]: Redis was asked for five seconds and did not answer, or
-    ///   refused the call.
+    /// - [`Error::NoAnswer`], [`Error::Redis`]: there was no answer for five seconds, or Redis refused the call.
     ///
     /// # Examples
     ///

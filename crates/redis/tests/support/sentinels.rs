@@ -144,8 +144,13 @@ impl Sentinels {
 
     /// A client of the sentinels.
     pub fn client(&self) -> SentinelClient {
+        self.client_of_name(NAME)
+    }
+
+    /// A client that asks for a master of this name.
+    pub fn client_of_name(&self, name: &str) -> SentinelClient {
         let sentinels: Vec<String> = self.sentinels.iter().map(Node::url).collect();
-        SentinelClient::build(sentinels, String::from(NAME), None, SentinelServerType::Master).unwrap()
+        SentinelClient::build(sentinels, name.to_owned(), None, SentinelServerType::Master).unwrap()
     }
 
     pub fn client_of(&self, port: u16) -> Client {

@@ -58,47 +58,34 @@
 //! over the fleet (`max by (queue)`), not the sum.
 //!
 //! `docs/guarantees.md` in the repository lists what is promised and what Redis itself can lose.
-//!
-//! # Layout
-//!
-//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent, and
-//! `sentinel` one of these that follows a master. `keys` builds key names, with one hash tag each. `script`
-//! runs a Lua script with EVALSHA and falls back to EVAL where the server does not have it; `silence` asks
-//! another node of a cluster that does not answer. `nonce` draws call names and jitter. `policy` checks
-//! whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever runtime polls them.
-//! `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a
-//! process. `exported` has the lists that exporters read. `lease/` contains the leases: `state` is the pure
-//! state machine of renewal and release, and `keeper` the task of each runtime that drives its leases.
-//! `jobs/` contains the delayed jobs and their Lua scripts.
 #![forbid(unsafe_code)]
 
-mod connection;
+// A module imports only those above it: `server` knows neither `lease` nor `jobs`, of which neither knows the
+// other. docs/architecture.md describes each.
 mod error;
 mod exported;
-mod first_use;
 mod jobs;
-mod keys;
 mod lease;
-mod local;
-mod lost;
-mod nonce;
-mod notifications;
-mod policy;
-mod reconnecting;
-mod script;
-pub mod sentinel;
-mod silence;
+mod mutex;
+mod per_runtime;
+mod server;
+mod timers;
+mod validity;
 
-pub use connection::Connection;
+// For `jobs`, until it names them by their places.
+use server::{connection, first_use, keys, nonce, notifications, policy, script};
+use {timers as local, validity as lost};
+
 pub use error::Error;
 pub use jobs::{
     Counts, DeadJob, DelayedJobs, Job, JobError, QueueSample, Run, WaitingJob, Worker, WorkerBuilder,
 };
 pub use lease::{Holder, Lease, Leases};
-pub use lost::Lost;
-pub use notifications::Notifications;
-pub use reconnecting::Reconnecting;
 pub use redis;
+pub use server::{
+    connection::Connection, notifications::Notifications, reconnecting::Reconnecting, sentinel,
+};
+pub use validity::Lost;
 
 /// Runs the examples of README.md as doctests.
 #[cfg(doctest)]

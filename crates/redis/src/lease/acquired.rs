@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::release::Ending;
 use crate::{
     error::Error,
-    lost::{Lost, Validity},
+    validity::{Lost, Validity},
 };
 
 /// A lease that is held until it is [released](Lease::release), dropped, or [lost](Lease::lost).

@@ -16,7 +16,10 @@ use super::{
     waiters::{Undo, Waiter},
 };
 use crate::{
-    connection::Connection, error::Error, keys::Tag, local::LocalEntry, lost::Validity, nonce::random_part,
+    error::Error,
+    server::{connection::Connection, keys::Tag, nonce::random_part},
+    timers::LocalEntry,
+    validity::Validity,
 };
 
 /// The outcome of an attempt that did not fail.

@@ -6,12 +6,14 @@ use futures_util::future::{Either, select};
 use tokio::time::Instant;
 
 use crate::{
-    connection::Connection,
     error::Error,
-    keys::Tag,
-    local,
-    nonce::Nonce,
-    script::{Call, Script},
+    server::{
+        connection::Connection,
+        keys::Tag,
+        nonce::Nonce,
+        script::{Call, Script},
+    },
+    timers,
 };
 
 static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
@@ -129,7 +131,7 @@ impl Calls {
         }
         let both = self.renewal(token, RENEW.call().key(self.holder()).key(&self.fence));
         let mut both = pin!(both.send(connection));
-        if let Some(answer) = local::until(Instant::now() + self.ttl / 3, &mut both).await {
+        if let Some(answer) = timers::until(Instant::now() + self.ttl / 3, &mut both).await {
             return answer;
         }
         match select(both, pin!(alone.send(connection))).await {

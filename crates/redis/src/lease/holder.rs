@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{connection::Connection, error::Error, keys::Tag, local, nonce::random_part, script::Script};
+use crate::{
+    error::Error,
+    server::{connection::Connection, keys::Tag, nonce::random_part, script::Script},
+    timers,
+};
 
 static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));
 
@@ -37,7 +41,7 @@ pub(super) async fn find(connection: &impl Connection, tag: &Tag) -> Result<Opti
     let mut pause = PAUSE;
     loop {
         let by = last.min(Instant::now() + ATTEMPT);
-        let found = local::until(by, call.send::<Option<(u64, i64)>>(connection)).await;
+        let found = timers::until(by, call.send::<Option<(u64, i64)>>(connection)).await;
         let error = match found {
             Some(Ok(found)) => return Ok(found.and_then(read)),
             Some(Err(error)) => error,
@@ -46,7 +50,7 @@ pub(super) async fn find(connection: &impl Connection, tag: &Tag) -> Result<Opti
         if !error.is_passing() || Instant::now() + pause >= last {
             return Err(error.after(began.elapsed()));
         }
-        local::sleep(pause / 2 + random_part(pause / 2)).await;
+        timers::sleep(pause / 2 + random_part(pause / 2)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

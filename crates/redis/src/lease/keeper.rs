@@ -1,16 +1,11 @@
 //! `Keepers`: the tasks that renew the leases of a [`Leases`](super::Leases), and release those that were
 //! dropped.
 
-use std::{
-    collections::HashMap,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
-    runtime::{Handle, Id},
+    runtime::Handle,
     sync::{mpsc, oneshot},
     time::Instant,
 };
@@ -23,11 +18,10 @@ use super::{
     windows::Windows,
 };
 use crate::{
-    connection::Connection,
     error::Error,
-    local::{self, LocalEntry},
-    nonce::random_part,
-    script::Call,
+    per_runtime::{Guard, PerRuntime, Place},
+    server::{connection::Connection, nonce::random_part, script::Call},
+    timers::{self, LocalEntry},
 };
 
 /// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long
@@ -35,139 +29,65 @@ use crate::{
 /// runtime that ends or blocks concerns another's leases.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    keepers: HashMap<Id, Keeper>,
-    started: u64,
-}
-
-#[derive(Debug)]
-struct Keeper {
-    /// Tells it from the one that follows it on the same runtime.
-    number: u64,
-    work: mpsc::UnboundedSender<Work>,
+    by_runtime: PerRuntime<mpsc::UnboundedSender<Work>>,
 }
 
 /// What a keeper is to do: it makes a future, whose requests wait for their turn in the keeper's windows.
 pub(super) type Work = Box<dyn FnOnce(Arc<Windows>) -> BoxFuture<'static, ()> + Send>;
 
-impl Keepers {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// How often work is handed over to a keeper that may have ended by then, because it had nothing to do.
+const ATTEMPTS: usize = 3;
 
+impl Keepers {
     /// Does work on the current runtime, or on `otherwise` if there is none. If that runtime has been shut
     /// down, another one that keeps leases does it.
     pub(super) fn adopt(self: &Arc<Keepers>, otherwise: &Handle, work: Work) {
         let runtime = Handle::try_current().unwrap_or_else(|_| otherwise.clone());
-        let Err(work) = self.hand_over(&runtime.id(), work) else {
-            return;
+        let mut work = Some(work);
+        let mut hand_over = |keeper: &mut mpsc::UnboundedSender<Work>| {
+            work = work.take().and_then(|work| Some(keeper.send(work).err()?.0));
+            work.is_none()
         };
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let number = {
-            let mut state = self.lock();
-            state.started += 1;
-            state.started
-        };
-        let task = KeeperTask {
-            keepers: self.clone(),
-            runtime: runtime.id(),
-            number,
-            new: receiver,
-        };
-        runtime.spawn(task.run());
-        if sender.is_closed() {
-            self.hand_over_to_any(work);
+        if self.by_runtime.get(runtime.id(), &mut hand_over) == Some(true) {
             return;
         }
-        let mut state = self.lock();
-        // Another thread of the runtime may have started a keeper meanwhile, whose leases it keeps until they
-        // are over.
-        let keeper = Keeper {
-            number,
-            work: sender.clone(),
-        };
-        state.keepers.insert(runtime.id(), keeper);
-        drop(state);
-        let _ = sender.send(work);
-    }
-
-    /// Hands work to the keeper of a runtime, or returns it if there is none.
-    fn hand_over(&self, runtime: &Id, work: Work) -> Result<(), Work> {
-        match self.lock().keepers.get(runtime) {
-            Some(keeper) => keeper.work.send(work).map_err(|refused| refused.0),
-            None => Err(work),
-        }
-    }
-
-    fn hand_over_to_any(&self, mut work: Work) {
-        for keeper in self.lock().keepers.values() {
-            match keeper.work.send(work) {
-                Ok(()) => return,
-                Err(refused) => work = refused.0,
+        for _ in 0..ATTEMPTS {
+            if self.keeper(&runtime).get(&mut hand_over) == Some(true) {
+                return;
             }
         }
+        self.by_runtime.each(|keeper| {
+            hand_over(keeper);
+        });
     }
 
-    /// Removes a keeper if nothing was handed to it that it has not taken.
-    fn end(&self, task: &mut KeeperTask) -> Option<Work> {
-        // Nothing is handed over while this is locked.
-        let mut state = self.lock();
-        let left = task.new.try_recv().ok();
-        if left.is_none() {
-            state.remove(task);
-        }
-        left
-    }
-}
-
-impl State {
-    fn remove(&mut self, task: &KeeperTask) {
-        let is_its = |keeper: &Keeper| keeper.number == task.number;
-        if self.keepers.get(&task.runtime).is_some_and(is_its) {
-            self.keepers.remove(&task.runtime);
-        }
+    /// Returns the keeper of a runtime, which is started if there is none.
+    fn keeper(self: &Arc<Keepers>, runtime: &Handle) -> Place<mpsc::UnboundedSender<Work>> {
+        let (sender, new) = mpsc::unbounded_channel();
+        // Leases that are held last longer than the `Leases` that acquired them.
+        let keepers = self.clone();
+        let serve = |guard| async move {
+            serve(guard, new).await;
+            drop(keepers);
+        };
+        self.by_runtime.get_or_start(runtime, || sender, serve, |_| {}).0
     }
 }
 
-/// The task of a keeper.
-struct KeeperTask {
-    keepers: Arc<Keepers>,
-    runtime: Id,
-    number: u64,
-    new: mpsc::UnboundedReceiver<Work>,
-}
-
-impl KeeperTask {
-    async fn run(mut self) {
-        let windows = Arc::new(Windows::default());
-        let mut futures = FuturesUnordered::new();
-        let mut next = self.new.recv().await;
-        while let Some(work) = next {
+/// Does the work of one runtime until there is none.
+async fn serve(guard: Guard<mpsc::UnboundedSender<Work>>, mut new: mpsc::UnboundedReceiver<Work>) {
+    let windows = Arc::new(Windows::default());
+    let mut futures = FuturesUnordered::new();
+    loop {
+        tokio::select! {
             // A panic of one ends no other.
-            futures.push(AssertUnwindSafe(work(windows.clone())).catch_unwind());
-            next = loop {
-                tokio::select! {
-                    Some(work) = self.new.recv() => break Some(work),
-                    Some(_) = futures.next(), if !futures.is_empty() => {}
-                    else => break None,
-                }
-                if futures.is_empty() {
-                    let keepers = self.keepers.clone();
-                    break keepers.end(&mut self);
-                }
-            };
+            Some(work) = new.recv() => futures.push(AssertUnwindSafe(work(windows.clone())).catch_unwind()),
+            Some(_) = futures.next() => {}
+            else => return,
         }
-    }
-}
-
-impl Drop for KeeperTask {
-    /// Removes the keeper of a runtime that was shut down.
-    fn drop(&mut self) {
-        self.keepers.lock().remove(self);
+        if futures.is_empty() && guard.end_if(|_| new.is_empty()).is_some() {
+            return;
+        }
     }
 }
 
@@ -334,7 +254,7 @@ impl<C: Connection> Releasing<C> {
             let by = asked
                 .as_ref()
                 .map_or(end, |asked| asked.valid_until.max(start + ANSWER));
-            let outcome = local::until(by, send()).await;
+            let outcome = timers::until(by, send()).await;
             let outcome = outcome.unwrap_or_else(|| {
                 Err(Error::NoAnswer {
                     waited: start.elapsed(),
@@ -368,7 +288,7 @@ impl<C: Connection> Releasing<C> {
                     }
                 }
             }
-            local::sleep(pause - random_part(pause / 4)).await;
+            timers::sleep(pause - random_part(pause / 4)).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
     }

@@ -8,14 +8,12 @@ use tickwheel_exported::Source;
 use tokio::time::Instant;
 
 use crate::{
-    connection::Connection,
     error::{Error, check_name},
     exported::Watched,
-    keys::Tag,
-    local::LocalEntry,
-    nonce::random_part,
-    notifications::Notifications,
-    policy::Policy,
+    server::{
+        connection::Connection, keys::Tag, nonce::random_part, notifications::Notifications, policy::Policy,
+    },
+    timers::LocalEntry,
 };
 
 mod acquired;

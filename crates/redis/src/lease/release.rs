@@ -10,7 +10,10 @@ use futures_util::future::BoxFuture;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::keeper::{Asked, Keepers, Releasing, Work};
-use crate::{connection::Connection, error::Error, script::Call};
+use crate::{
+    error::Error,
+    server::{connection::Connection, script::Call},
+};
 
 /// The release of a lease over a connection of any type.
 pub(super) trait Release: Send + Sync {

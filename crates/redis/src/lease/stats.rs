@@ -10,7 +10,7 @@ use tickwheel_exported::Exported;
 
 use crate::{
     exported::{Counter, List, Renewals},
-    lost::Validity,
+    validity::Validity,
 };
 
 #[derive(Debug, Default)]

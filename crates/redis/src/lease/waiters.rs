@@ -17,7 +17,10 @@ use std::{
 use tokio::time::Instant;
 
 use super::calls::Turn;
-use crate::{local::LocalSleep, nonce::Nonce, notifications::Listener};
+use crate::{
+    server::{nonce::Nonce, notifications::Listener},
+    timers::LocalSleep,
+};
 
 /// How often the first in a queue shows that it is still polled.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);

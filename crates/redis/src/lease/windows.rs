@@ -20,7 +20,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{error::Error, keys::SLOTS, local};
+use crate::{error::Error, server::keys::SLOTS, timers};
 
 /// The number of windows.
 const WINDOWS: usize = 64;
@@ -65,7 +65,7 @@ impl Windows {
         let place = place.expect("the semaphore is never closed");
         let sent = Instant::now();
         let mut request = pin!(request);
-        let answer = match local::until(sent + LONGEST, &mut request).await {
+        let answer = match timers::until(sent + LONGEST, &mut request).await {
             Some(answer) => {
                 if answer.as_ref().is_err_and(Error::is_unanswered) {
                     window.close(place);

@@ -1,10 +1,6 @@
 //! `Task`: keeps up the subscription of one runtime.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError};
 use tokio::{
@@ -13,10 +9,11 @@ use tokio::{
 };
 
 use super::{
-    Hub, Place,
+    super::{connection::guarded, nonce::random_part},
+    Server, Stats, Subscription,
     link::{Link, Message},
 };
-use crate::{nonce::random_part, script::guarded};
+use crate::per_runtime::Guard;
 
 /// How long connecting, subscribing or a ping may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,8 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Task {
-    hub: Weak<Hub>,
-    place: Place,
+    guard: Guard<Subscription>,
+    server: Server,
+    stats: Arc<Stats>,
     changed: Arc<Notify>,
     pauses: Pauses,
     /// Whether there was a connection before.
@@ -39,8 +37,8 @@ enum Failure {
     NoAnswer,
     Closed,
     Redis(RedisError),
-    /// Nobody listens any more.
-    Done,
+    /// The subscription has been removed.
+    Removed,
 }
 
 impl From<RedisError> for Failure {
@@ -60,7 +58,7 @@ impl Failure {
             Failure::NoAnswer => "no answer".to_owned(),
             Failure::Closed => "the connection was closed".to_owned(),
             Failure::Redis(error) => error.to_string(),
-            Failure::Done => "nobody listens".to_owned(),
+            Failure::Removed => "nobody listens".to_owned(),
         }
     }
 }
@@ -78,28 +76,26 @@ fn is_refusal(error: &RedisError) -> bool {
 }
 
 impl Task {
-    pub(super) fn new(hub: &Arc<Hub>, place: Place, changed: Arc<Notify>) -> Task {
+    pub(super) fn new(guard: Guard<Subscription>, server: Server, stats: Arc<Stats>) -> Task {
+        let changed = guard.place().get(|subscription| subscription.changed.clone());
         Task {
-            hub: Arc::downgrade(hub),
-            place,
-            changed,
+            guard,
+            server,
+            stats,
+            changed: changed.unwrap_or_default(),
             pauses: Pauses::default(),
             was_connected: false,
         }
     }
 
     pub(super) async fn run(mut self) {
-        while let Some((server, wanted)) = self
-            .hub
-            .upgrade()
-            .map(|hub| (hub.server.clone(), hub.channels(self.place)))
-        {
+        while let Some(wanted) = self.wanted() {
             if wanted.is_empty() {
                 self.changed.notified().await;
                 continue;
             }
             let began = Instant::now();
-            let failure = match timeout(PATIENCE, guarded(Link::open(&server))).await {
+            let failure = match timeout(PATIENCE, guarded(Link::open(&self.server))).await {
                 Ok(Ok(link)) => {
                     self.connected();
                     self.serve(link).await
@@ -107,12 +103,10 @@ impl Task {
                 Ok(Err(error)) => error.into(),
                 Err(_) => Failure::NoAnswer,
             };
-            if matches!(failure, Failure::Done) {
+            if matches!(failure, Failure::Removed) {
                 return;
             }
-            if let Some(hub) = self.hub.upgrade() {
-                hub.stats.failures.increment();
-            }
+            self.stats.failures.increment();
             if self.pauses.failed(began.elapsed()) {
                 tracing::warn!(
                     reason = failure.reason(),
@@ -125,29 +119,34 @@ impl Task {
 
     /// Counts a connection that is not the first one.
     fn connected(&mut self) {
-        if std::mem::replace(&mut self.was_connected, true)
-            && let Some(hub) = self.hub.upgrade()
-        {
-            hub.stats.reconnects.increment();
+        if std::mem::replace(&mut self.was_connected, true) {
+            self.stats.reconnects.increment();
         }
+    }
+
+    /// Returns the channels to which somebody listens.
+    fn wanted(&self) -> Option<BTreeSet<String>> {
+        self.guard.place().get(|subscription| subscription.channels())
+    }
+
+    fn wake(&self, channel: &str) {
+        self.guard.place().get(|subscription| subscription.wake(channel));
     }
 
     /// Serves the listeners until the connection fails.
     async fn serve(&self, mut link: Link) -> Failure {
         match self.try_serve(&mut link).await {
-            Ok(()) => Failure::Done,
+            Ok(never) => match never {},
             Err(failure) => failure,
         }
     }
 
-    async fn try_serve(&self, link: &mut Link) -> Result<(), Failure> {
+    async fn try_serve(&self, link: &mut Link) -> Result<Infallible, Failure> {
         let (mut subscribed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         // Kept over every `changed`, so that busy listeners do not put the ping off.
         let mut ping_at = Instant::now() + SILENCE;
         loop {
-            let Some(wanted) = self.hub.upgrade().map(|hub| hub.channels(self.place)) else {
-                return Ok(());
-            };
+            let wanted = self.wanted().ok_or(Failure::Removed)?;
             let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
             if !gone.is_empty() {
                 // Some servers answer as if there had been no subscription, which is what is wanted.
@@ -165,24 +164,21 @@ impl Task {
                 let done: Vec<String> = done.collect();
                 refused.extend(denied);
                 // Messages published before the subscription was made are not delivered.
-                if let Some(hub) = self.hub.upgrade() {
-                    done.iter().for_each(|channel| hub.wake(self.place, channel));
-                }
+                done.iter().for_each(|channel| self.wake(channel));
                 subscribed.extend(done);
             }
             loop {
                 tokio::select! {
                     () = self.changed.notified() => break,
                     message = link.next() => {
-                        let Some(hub) = self.hub.upgrade() else { return Ok(()) };
                         ping_at = Instant::now() + SILENCE;
                         match message {
-                            Some(Message::On(channel)) => hub.wake(self.place, &channel),
+                            Some(Message::On(channel)) => self.wake(&channel),
                             Some(Message::Missed) => {
                                 // A cluster's client connects to the node anew by itself.
-                                hub.stats.failures.increment();
-                                hub.stats.reconnects.increment();
-                                hub.wake_all(self.place);
+                                self.stats.failures.increment();
+                                self.stats.reconnects.increment();
+                                self.guard.place().get(|subscription| subscription.wake_all());
                             }
                             None => return Err(Failure::Closed),
                         }
@@ -193,15 +189,6 @@ impl Task {
                     }
                 }
             }
-        }
-    }
-}
-
-impl Drop for Task {
-    /// Its runtime was shut down, or it panicked: whoever still listens is woken, and starts another.
-    fn drop(&mut self) {
-        if let Some(hub) = self.hub.upgrade() {
-            hub.end(self.place);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{error::Error, local};
+use crate::{error::Error, timers};
 
 /// How long others wait for whoever is at it. Longer than a round trip takes; short, because its future may
 /// not be polled any more.
@@ -37,7 +37,7 @@ impl FirstUse {
                 let _turn = Turn(self);
                 return self.run(check()).await;
             }
-            if local::until(patience, ended).await.is_none() {
+            if timers::until(patience, ended).await.is_none() {
                 return self.run(check()).await;
             }
         }

@@ -1,6 +1,9 @@
 //! `Connection`: the bound that a Redis connection has to meet.
 
-use redis::aio::ConnectionLike;
+use std::{any::Any, panic::AssertUnwindSafe};
+
+use futures_util::FutureExt;
+use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
 
 /// A shareable connection to Redis: any asynchronous connection of the `redis` crate.
 ///
@@ -13,3 +16,21 @@ use redis::aio::ConnectionLike;
 pub trait Connection: ConnectionLike + Clone + Send + Sync + 'static {}
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {}
+
+/// Turns a panic in a connection into an error, because many calls share the task that polls it.
+pub(crate) async fn guarded<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    match AssertUnwindSafe(answer).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => Err(RedisError::from((
+            ErrorKind::Client,
+            "the connection panicked",
+            message(&*panic),
+        ))),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").to_owned()
+}

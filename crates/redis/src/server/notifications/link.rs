@@ -10,7 +10,7 @@ use redis::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Server;
-use crate::sentinel::Master;
+use crate::server::sentinel::Master;
 
 pub(super) enum Link {
     Single {

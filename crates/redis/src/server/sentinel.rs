@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::reconnecting::{Reconnecting, connect};
+use crate::server::reconnecting::{Reconnecting, connect};
 
 /// A connection that asks the sentinels where the master is, and asks them again when the master is gone,
 /// silent, or has become a replica.

@@ -1,11 +1,14 @@
 //! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::OnceLock};
+use std::sync::OnceLock;
 
-use futures_util::FutureExt;
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
 
-use crate::{connection::Connection, error::Error, silence::look_elsewhere};
+use super::{
+    connection::{Connection, guarded},
+    silence::look_elsewhere,
+};
+use crate::error::Error;
 
 /// A Lua script that lives in a `static`.
 #[derive(Debug)]
@@ -114,22 +117,4 @@ impl Call {
             .arg(&self.arguments);
         command
     }
-}
-
-/// Turns a panic in a connection into an error, because many calls share the task that polls it.
-pub(crate) async fn guarded<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    match AssertUnwindSafe(answer).catch_unwind().await {
-        Ok(answer) => answer,
-        Err(panic) => Err(RedisError::from((
-            ErrorKind::Client,
-            "the connection panicked",
-            message(&*panic),
-        ))),
-    }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a message").to_owned()
 }

@@ -12,7 +12,11 @@ use redis::{
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
 
-use crate::{connection::Connection, local::sleep, reconnecting::Reconnecting, script::guarded};
+use super::{
+    connection::{Connection, guarded},
+    reconnecting::Reconnecting,
+};
+use crate::timers::sleep;
 
 /// How long a call waits for its answer before another node is asked. Shorter than most clients' response
 /// timeouts, because a call that has failed asks nobody.

@@ -5,26 +5,24 @@ use std::{
     fmt,
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use futures_util::FutureExt;
 use redis::{Client, cluster::ClusterClient, sentinel::SentinelClient};
 use tickwheel_exported::{Exported, Source};
-use tokio::{
-    runtime::{Handle, Id},
-    sync::Notify,
-    task::AbortHandle,
-};
+use tokio::{runtime::Handle, sync::Notify};
 
 mod link;
 mod subscription;
 
 use subscription::Task;
 
+use super::sentinel::Master;
 use crate::{
     exported::{Counter, List, Watched},
-    sentinel::Master,
+    mutex::Mutex,
+    per_runtime::{PerRuntime, Place},
 };
 
 /// A subscription through which a process learns that a lease was released or that a job has become due
@@ -58,8 +56,9 @@ pub struct Notifications {
 
 struct Hub {
     server: Server,
-    stats: Stats,
-    state: Mutex<State>,
+    stats: Arc<Stats>,
+    /// One for each runtime on which somebody listens, so that none of them depends on another.
+    subscriptions: PerRuntime<Subscription>,
 }
 
 #[derive(Clone)]
@@ -98,141 +97,65 @@ impl Stats {
 }
 
 #[derive(Default)]
-struct State {
-    /// One for each runtime on which somebody listens, so that none of them depends on another.
-    subscriptions: HashMap<Id, Subscription>,
-    started: u64,
-}
-
 struct Subscription {
-    /// Tells it from the one that follows it on the same runtime.
-    number: u64,
     /// Listeners by channel.
     listeners: HashMap<String, Vec<Arc<Notify>>>,
     /// Notified when a listener is added or removed.
     changed: Arc<Notify>,
-    task: Option<AbortHandle>,
-}
-
-/// Which subscription a listener belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    runtime: Id,
-    number: u64,
-}
-
-impl Drop for Hub {
-    fn drop(&mut self) {
-        for subscription in self.lock().subscriptions.values() {
-            if let Some(task) = &subscription.task {
-                task.abort();
-            }
-        }
-    }
-}
-
-impl Hub {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn channels(&self, place: Place) -> BTreeSet<String> {
-        let mut state = self.lock();
-        let channels = |subscription: &mut Subscription| subscription.listeners.keys().cloned().collect();
-        state.get(place).map(channels).unwrap_or_default()
-    }
-
-    fn wake(&self, place: Place, channel: &str) {
-        let mut state = self.lock();
-        let listeners = state
-            .get(place)
-            .and_then(|subscription| subscription.listeners.get(channel));
-        notify(listeners.into_iter().flatten());
-    }
-
-    fn wake_all(&self, place: Place) {
-        if let Some(subscription) = self.lock().get(place) {
-            notify(subscription.listeners.values().flatten());
-        }
-    }
-
-    /// Adds a listener to the subscription of a runtime, and starts that if there is none.
-    fn add(self: &Arc<Hub>, runtime: &Handle, channel: &str, heard: &Arc<Notify>) -> Place {
-        let mut state = self.lock();
-        state.started += 1;
-        let number = state.started;
-        let mut is_new = false;
-        let subscription = state.subscriptions.entry(runtime.id()).or_insert_with(|| {
-            is_new = true;
-            Subscription::new(number)
-        });
-        let listeners = subscription.listeners.entry(channel.to_owned()).or_default();
-        listeners.push(heard.clone());
-        subscription.changed.notify_one();
-        let place = Place {
-            runtime: runtime.id(),
-            number: subscription.number,
-        };
-        let task = is_new.then(|| Task::new(self, place, subscription.changed.clone()));
-        // A runtime that has been shut down drops the task at once, and the task locks the state then.
-        drop(state);
-        if let Some(task) = task {
-            let task = runtime.spawn(task.run()).abort_handle();
-            if let Some(subscription) = self.lock().get(place) {
-                subscription.task = Some(task);
-            }
-        }
-        place
-    }
-
-    fn remove(&self, place: Place, channel: &str, heard: &Arc<Notify>) {
-        let mut state = self.lock();
-        let Some(subscription) = state.get(place) else {
-            return;
-        };
-        if let Some(listeners) = subscription.listeners.get_mut(channel) {
-            listeners.retain(|other| !Arc::ptr_eq(other, heard));
-            if listeners.is_empty() {
-                subscription.listeners.remove(channel);
-            }
-        }
-        subscription.changed.notify_one();
-    }
-
-    /// Removes a subscription whose task has ended, and has its listeners look for another.
-    fn end(&self, place: Place) {
-        let mut state = self.lock();
-        if state.get(place).is_none() {
-            return;
-        }
-        let ended = state.subscriptions.remove(&place.runtime);
-        drop(state);
-        if let Some(subscription) = ended {
-            notify(subscription.listeners.values().flatten());
-        }
-    }
-}
-
-impl State {
-    fn get(&mut self, place: Place) -> Option<&mut Subscription> {
-        let subscription = self.subscriptions.get_mut(&place.runtime)?;
-        (subscription.number == place.number).then_some(subscription)
-    }
 }
 
 impl Subscription {
-    fn new(number: u64) -> Subscription {
-        Subscription {
-            number,
-            listeners: HashMap::new(),
-            changed: Arc::default(),
-            task: None,
+    fn channels(&self) -> BTreeSet<String> {
+        self.listeners.keys().cloned().collect()
+    }
+
+    fn add(&mut self, channel: &str, listener: &Arc<Notify>) {
+        let listeners = self.listeners.entry(channel.to_owned()).or_default();
+        listeners.push(listener.clone());
+        self.changed.notify_one();
+    }
+
+    fn remove(&mut self, channel: &str, listener: &Arc<Notify>) {
+        if let Some(listeners) = self.listeners.get_mut(channel) {
+            listeners.retain(|other| !Arc::ptr_eq(other, listener));
+            if listeners.is_empty() {
+                self.listeners.remove(channel);
+            }
         }
+        self.changed.notify_one();
+    }
+
+    fn wake(&self, channel: &str) {
+        notify(self.listeners.get(channel).into_iter().flatten());
+    }
+
+    fn wake_all(&self) {
+        notify(self.listeners.values().flatten());
     }
 }
 
 fn notify<'a>(listeners: impl Iterator<Item = &'a Arc<Notify>>) {
     listeners.for_each(|listener| listener.notify_one());
+}
+
+impl Drop for Subscription {
+    /// Its task has ended: whoever still listens looks for another.
+    fn drop(&mut self) {
+        self.wake_all();
+    }
+}
+
+impl Hub {
+    /// Adds a listener to the subscription of a runtime, which is started if there is none.
+    fn listen(&self, runtime: &Handle, channel: &str, heard: &Arc<Notify>) -> Place<Subscription> {
+        let (server, stats) = (self.server.clone(), self.stats.clone());
+        let serve = |guard| Task::new(guard, server, stats).run();
+        let add = |subscription: &mut Subscription| subscription.add(channel, heard);
+        let (place, ()) = self
+            .subscriptions
+            .get_or_start(runtime, Subscription::default, serve, add);
+        place
+    }
 }
 
 impl Notifications {
@@ -298,8 +221,8 @@ impl Notifications {
         Notifications {
             hub: Arc::new(Hub {
                 server,
-                stats: Stats::default(),
-                state: Mutex::default(),
+                stats: Arc::default(),
+                subscriptions: PerRuntime::default(),
             }),
         }
     }
@@ -341,10 +264,11 @@ impl Notifications {
 
 impl fmt::Debug for Notifications {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.hub.lock();
-        let channels = state.subscriptions.values().map(|one| one.listeners.len());
+        let mut channels = 0;
+        let count = |subscription: &mut Subscription| channels += subscription.listeners.len();
+        self.hub.subscriptions.each(count);
         f.debug_struct("Notifications")
-            .field("channels", &channels.sum::<usize>())
+            .field("channels", &channels)
             .finish()
     }
 }
@@ -354,7 +278,7 @@ pub(crate) struct Listener {
     hub: Arc<Hub>,
     channel: String,
     heard: Arc<Notify>,
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<Place<Subscription>>>,
 }
 
 impl Listener {
@@ -382,25 +306,21 @@ impl Listener {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let mut place = self.lock();
-        if let Some(place) = *place {
-            if place.runtime == runtime.id() && self.hub.lock().get(place).is_some() {
+        let mut place = self.place.lock();
+        if let Some(place) = &*place {
+            if place.runtime() == runtime.id() && place.get(|_| ()).is_some() {
                 return;
             }
-            self.hub.remove(place, &self.channel, &self.heard);
+            place.get(|subscription| subscription.remove(&self.channel, &self.heard));
         }
-        *place = Some(self.hub.add(&runtime, &self.channel, &self.heard));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Place>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        *place = Some(self.hub.listen(&runtime, &self.channel, &self.heard));
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(place) = *self.lock() {
-            self.hub.remove(place, &self.channel, &self.heard);
+        if let Some(place) = &*self.place.lock() {
+            place.get(|subscription| subscription.remove(&self.channel, &self.heard));
         }
     }
 }

@@ -2,7 +2,11 @@
 
 use redis::{ErrorKind, ServerErrorKind, Value};
 
-use crate::{connection::Connection, error::Error, first_use::FirstUse, script::guarded};
+use super::{
+    connection::{Connection, guarded},
+    first_use::FirstUse,
+};
+use crate::error::Error;
 
 /// The check of the eviction policy, made at first use.
 #[derive(Debug, Default)]

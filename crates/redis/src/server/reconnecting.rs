@@ -1,12 +1,6 @@
 //! `Reconnecting`: a connection of its own for each runtime, made anew when it breaks or falls silent.
 
-use std::{
-    collections::HashMap,
-    fmt, io,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
-};
+use std::{fmt, future::pending, io, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{
     FutureExt,
@@ -19,13 +13,14 @@ use redis::{
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
 };
-use tokio::{
-    runtime::{Handle, Id},
-    task::AbortHandle,
-    time::Instant,
-};
+use tokio::{runtime::Handle, time::Instant};
 
-use crate::{connection::Connection, local};
+use super::connection::Connection;
+use crate::{
+    mutex::Mutex,
+    per_runtime::{Guard, PerRuntime, Place},
+    timers,
+};
 
 /// A connection that is made anew when it breaks, or when it has been silent for too long while requests
 /// wait.
@@ -63,36 +58,17 @@ type Connecting<C> = Shared<BoxFuture<'static, RedisResult<C>>>;
 
 struct Links<C> {
     connect: Box<dyn Fn() -> BoxFuture<'static, RedisResult<C>> + Send + Sync>,
-    state: Mutex<State<C>>,
-}
-
-struct State<C> {
-    links: HashMap<Id, Link<C>>,
-    made: u64,
+    by_runtime: PerRuntime<Link<C>>,
 }
 
 /// The connection of one runtime.
 struct Link<C> {
-    /// Tells it from the one that replaces it.
-    number: u64,
     connection: Connecting<C>,
     health: Arc<Health>,
-    /// Ends with the runtime.
-    presence: Option<AbortHandle>,
-}
-
-impl<C> Drop for Link<C> {
-    fn drop(&mut self) {
-        if let Some(presence) = self.presence.take() {
-            presence.abort();
-        }
-    }
 }
 
 /// What is known about whether a connection answers.
-struct Health {
-    known: Mutex<Known>,
-}
+struct Health(Mutex<Known>);
 
 struct Known {
     last_answer: Instant,
@@ -100,9 +76,12 @@ struct Known {
     unanswered_since: Option<Instant>,
 }
 
-impl Health {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for Health {
+    fn default() -> Health {
+        Health(Mutex::new(Known {
+            last_answer: Instant::now(),
+            unanswered_since: None,
+        }))
     }
 }
 
@@ -190,10 +169,7 @@ impl<C: Connection> Reconnecting<C> {
         Reconnecting {
             shared: Arc::new(Links {
                 connect: Box::new(move || connect().boxed()),
-                state: Mutex::new(State {
-                    links: HashMap::new(),
-                    made: 0,
-                }),
+                by_runtime: PerRuntime::default(),
             }),
             silence: Duration::from_secs(2),
         }
@@ -226,15 +202,8 @@ impl<C: Connection> Reconnecting<C> {
     /// Returns the connection of the current runtime if it has been made.
     pub(crate) fn present(&self) -> Option<C> {
         let runtime = Handle::try_current().ok()?.id();
-        let state = self.shared.lock();
-        state
-            .links
-            .get(&runtime)?
-            .connection
-            .peek()?
-            .as_ref()
-            .ok()
-            .cloned()
+        let made = |link: &mut Link<C>| link.connection.peek()?.as_ref().ok().cloned();
+        self.shared.by_runtime.get(runtime, made)?
     }
 
     async fn request<T, F>(&self, send: impl FnOnce(C) -> F) -> RedisResult<T>
@@ -244,17 +213,15 @@ impl<C: Connection> Reconnecting<C> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(io::Error::other("there is no Tokio runtime").into());
         };
-        let (number, connecting, health) = self.shared.link(&runtime);
+        let (place, Link { connection, health }) = self.shared.link(&runtime);
         let mut request = Request {
-            links: &self.shared,
-            runtime: runtime.id(),
-            number,
+            place,
             health,
             sent: Instant::now(),
             silence: self.silence,
             is_over: false,
         };
-        let connection = match local::until(request.sent + self.silence, connecting).await {
+        let connection = match timers::until(request.sent + self.silence, connection).await {
             Some(Ok(connection)) => connection,
             Some(Err(error)) => {
                 request.is_over = true;
@@ -265,7 +232,7 @@ impl<C: Connection> Reconnecting<C> {
         };
         let mut answer = pin!(send(connection));
         loop {
-            match local::until(request.silent_at(), &mut answer).await {
+            match timers::until(request.silent_at(), &mut answer).await {
                 Some(answer) => return request.answered(answer),
                 None if request.silent_at() <= Instant::now() => return Err(request.give_up()),
                 None => {}
@@ -275,101 +242,44 @@ impl<C: Connection> Reconnecting<C> {
 }
 
 impl<C: Connection> Links<C> {
-    fn lock(&self) -> MutexGuard<'_, State<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the connection of a runtime, which is made if there is none.
-    fn link(self: &Arc<Self>, runtime: &Handle) -> (u64, Connecting<C>, Arc<Health>) {
-        let mut state = self.lock();
-        if let Some(link) = state.links.get(&runtime.id()) {
-            return (link.number, link.connection.clone(), link.health.clone());
-        }
-        state.made += 1;
-        let link = Link {
-            number: state.made,
+    /// Returns the connection of a runtime, which is made if there is none, and forgotten when the runtime
+    /// has been shut down.
+    fn link(&self, runtime: &Handle) -> (Place<Link<C>>, Link<C>) {
+        let make = || Link {
             connection: (self.connect)().shared(),
-            health: Arc::new(Health {
-                known: Mutex::new(Known {
-                    last_answer: Instant::now(),
-                    unanswered_since: None,
-                }),
-            }),
-            presence: None,
+            health: Arc::default(),
         };
-        let found = (link.number, link.connection.clone(), link.health.clone());
-        let presence = Presence {
-            links: Arc::downgrade(self),
-            runtime: runtime.id(),
-            number: link.number,
+        let last = |guard: Guard<Link<C>>| async move {
+            let _guard = guard;
+            pending().await
         };
-        state.links.insert(runtime.id(), link);
-        // A runtime that is being shut down drops the task at once, and the task locks the state then.
-        drop(state);
-        let presence = runtime.spawn(async move {
-            let _presence = presence;
-            std::future::pending::<()>().await;
-        });
-        let mut state = self.lock();
-        match state.links.get_mut(&runtime.id()) {
-            Some(link) if link.number == found.0 => link.presence = Some(presence.abort_handle()),
-            _ => presence.abort(),
-        }
-        found
-    }
-
-    /// Forgets a connection, so that the next request makes another.
-    fn replace(&self, runtime: Id, number: u64) {
-        let mut state = self.lock();
-        let is_current = state
-            .links
-            .get(&runtime)
-            .is_some_and(|link| link.number == number);
-        let old = if is_current {
-            state.links.remove(&runtime)
-        } else {
-            None
+        let read = |link: &mut Link<C>| Link {
+            connection: link.connection.clone(),
+            health: link.health.clone(),
         };
-        drop(state);
-        drop(old);
-    }
-}
-
-/// Forgets the connection of a runtime that has been shut down.
-struct Presence<C: Connection> {
-    links: Weak<Links<C>>,
-    runtime: Id,
-    number: u64,
-}
-
-impl<C: Connection> Drop for Presence<C> {
-    fn drop(&mut self) {
-        if let Some(links) = self.links.upgrade() {
-            links.replace(self.runtime, self.number);
-        }
+        self.by_runtime.get_or_start(runtime, make, last, read)
     }
 }
 
 /// A request that waits for its answer.
-struct Request<'a, C: Connection> {
-    links: &'a Links<C>,
-    runtime: Id,
-    number: u64,
+struct Request<C> {
+    place: Place<Link<C>>,
     health: Arc<Health>,
     sent: Instant,
     silence: Duration,
     is_over: bool,
 }
 
-impl<C: Connection> Request<'_, C> {
+impl<C> Request<C> {
     /// Returns when the connection will have been silent for too long unless it answers before.
     fn silent_at(&self) -> Instant {
-        let quiet = self.health.lock().last_answer.max(self.sent) + self.silence;
+        let quiet = self.health.0.lock().last_answer.max(self.sent) + self.silence;
         quiet.min(self.sent + self.silence * 3)
     }
 
+    /// Forgets the connection, so that the next request makes another.
     fn replace(&self) {
-        self.links.replace(self.runtime, self.number);
+        drop(self.place.end());
     }
 
     fn give_up(&mut self) -> RedisError {
@@ -394,7 +304,7 @@ impl<C: Connection> Request<'_, C> {
                 self.replace();
             }
             _ => {
-                let mut known = self.health.lock();
+                let mut known = self.health.0.lock();
                 known.last_answer = Instant::now();
                 known.unanswered_since = None;
             }
@@ -404,14 +314,14 @@ impl<C: Connection> Request<'_, C> {
     }
 
     fn count_as_unanswered(&self) {
-        let since = *self.health.lock().unanswered_since.get_or_insert(self.sent);
+        let since = *self.health.0.lock().unanswered_since.get_or_insert(self.sent);
         if since.elapsed() >= self.silence {
             self.replace();
         }
     }
 }
 
-impl<C: Connection> Drop for Request<'_, C> {
+impl<C> Drop for Request<C> {
     /// The caller has waited for long enough, if it has.
     fn drop(&mut self) {
         if !self.is_over && self.sent.elapsed() >= GIVEN_UP {

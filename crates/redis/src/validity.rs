@@ -13,7 +13,7 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::local::LocalSleep;
+use crate::timers::LocalSleep;
 
 /// How long before its end a claim is reported as lost, because Tokio's timer may be a millisecond late, and
 /// the task that waits a moment.

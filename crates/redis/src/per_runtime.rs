@@ -1,0 +1,367 @@
+//! `PerRuntime`: one value for each runtime, with a task on that runtime that serves it.
+//!
+//! Handles of this crate are used from any number of runtimes, of which one may end, or not be driven any
+//! more, while others go on. So whatever needs a task exists once on each runtime. A value lasts no longer
+//! than its task, and a task no longer than its value:
+//!
+//! - The task holds a [`Guard`], which removes the value when the task has ended, also where its runtime was
+//!   shut down, or where it panicked.
+//! - When the value is removed by anybody, the task is dropped at its next poll.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use tokio::{
+    runtime::{Handle, Id},
+    sync::oneshot,
+};
+
+use crate::mutex::Mutex;
+
+pub(crate) struct PerRuntime<T> {
+    entries: Arc<Mutex<Entries<T>>>,
+}
+
+struct Entries<T> {
+    by_runtime: HashMap<Id, Entry<T>>,
+    started: u64,
+}
+
+struct Entry<T> {
+    /// Tells it from the one that follows it on the same runtime.
+    number: u64,
+    value: T,
+    /// Ends the task when it is dropped.
+    _task: oneshot::Sender<()>,
+}
+
+/// Where a value is, for as long as it lasts.
+pub(crate) struct Place<T> {
+    entries: Weak<Mutex<Entries<T>>>,
+    runtime: Id,
+    number: u64,
+}
+
+/// What the task of a value holds.
+pub(crate) struct Guard<T> {
+    place: Place<T>,
+}
+
+impl<T> PerRuntime<T> {
+    /// Reads or changes the value of a runtime, if it has one, with all values locked.
+    pub(crate) fn get<R>(&self, runtime: Id, with: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let mut entries = self.entries.lock();
+        let entry = entries.by_runtime.get_mut(&runtime)?;
+        Some(with(&mut entry.value))
+    }
+
+    /// Reads or changes all values.
+    pub(crate) fn each(&self, with: impl FnMut(&mut T)) {
+        let mut entries = self.entries.lock();
+        entries
+            .by_runtime
+            .values_mut()
+            .map(|entry| &mut entry.value)
+            .for_each(with);
+    }
+
+    /// Reads or changes the value of a runtime, with all values locked. If it has none, `make` makes one, and
+    /// `serve` its task. Returns the place of the value, which has been removed if the runtime was shut down.
+    pub(crate) fn get_or_start<R, F>(
+        &self,
+        runtime: &Handle,
+        make: impl FnOnce() -> T,
+        serve: impl FnOnce(Guard<T>) -> F,
+        with: impl FnOnce(&mut T) -> R,
+    ) -> (Place<T>, R)
+    where
+        T: Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut entries = self.entries.lock();
+        let mut ends = None;
+        let next = entries.started + 1;
+        let entry = entries.by_runtime.entry(runtime.id()).or_insert_with(|| {
+            let (task, ended) = oneshot::channel();
+            ends = Some(ended);
+            Entry {
+                number: next,
+                value: make(),
+                _task: task,
+            }
+        });
+        let read = with(&mut entry.value);
+        let place = Place {
+            entries: Arc::downgrade(&self.entries),
+            runtime: runtime.id(),
+            number: entry.number,
+        };
+        entries.started = next;
+        // A runtime that has been shut down drops the task at once, and its guard locks the entries then.
+        drop(entries);
+        if let Some(ends) = ends {
+            let task = serve(Guard { place: place.clone() });
+            runtime.spawn(async move {
+                tokio::select! {
+                    biased;
+                    _ = ends => {}
+                    () = task => {}
+                }
+            });
+        }
+        (place, read)
+    }
+}
+
+impl<T> Place<T> {
+    pub(crate) fn runtime(&self) -> Id {
+        self.runtime
+    }
+
+    /// Reads or changes the value, unless it has been removed.
+    pub(crate) fn get<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let entries = self.entries.upgrade()?;
+        let mut entries = entries.lock();
+        let entry = entries.by_runtime.get_mut(&self.runtime)?;
+        (entry.number == self.number).then(|| with(&mut entry.value))
+    }
+
+    /// Removes the value and ends its task. Returns the value unless it was removed before.
+    pub(crate) fn end(&self) -> Option<T> {
+        self.end_if(|_| true)
+    }
+
+    fn end_if(&self, is_over: impl FnOnce(&mut T) -> bool) -> Option<T> {
+        let entries = self.entries.upgrade()?;
+        let mut entries = entries.lock();
+        let entry = entries.by_runtime.get_mut(&self.runtime)?;
+        if entry.number != self.number || !is_over(&mut entry.value) {
+            return None;
+        }
+        let ended = entries.by_runtime.remove(&self.runtime)?;
+        // The caller drops the value, which may lock the entries.
+        drop(entries);
+        Some(ended.value)
+    }
+}
+
+impl<T> Guard<T> {
+    pub(crate) fn place(&self) -> &Place<T> {
+        &self.place
+    }
+
+    /// Ends the task if nobody needs its value any more. No other can change the value between the question
+    /// and the end.
+    pub(crate) fn end_if(&self, is_over: impl FnOnce(&mut T) -> bool) -> Option<T> {
+        self.place.end_if(is_over)
+    }
+}
+
+impl<T> Drop for Guard<T> {
+    fn drop(&mut self) {
+        drop(self.place.end());
+    }
+}
+
+impl<T> Clone for Place<T> {
+    fn clone(&self) -> Place<T> {
+        Place {
+            entries: self.entries.clone(),
+            runtime: self.runtime,
+            number: self.number,
+        }
+    }
+}
+
+impl<T> Default for PerRuntime<T> {
+    fn default() -> PerRuntime<T> {
+        PerRuntime {
+            entries: Arc::new(Mutex::new(Entries {
+                by_runtime: HashMap::new(),
+                started: 0,
+            })),
+        }
+    }
+}
+
+impl<T> fmt::Debug for PerRuntime<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runtimes = self.entries.lock().by_runtime.len();
+        f.debug_struct("PerRuntime").field("runtimes", &runtimes).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::VecDeque,
+        future::pending,
+        sync::{
+            Barrier,
+            atomic::{AtomicUsize, Ordering},
+        },
+        thread,
+    };
+
+    use tokio::{
+        runtime::{Builder, Runtime},
+        task::yield_now,
+    };
+
+    use super::*;
+
+    fn runtime() -> Runtime {
+        Builder::new_multi_thread().worker_threads(1).build().unwrap()
+    }
+
+    fn idle() -> Runtime {
+        Builder::new_current_thread().build().unwrap()
+    }
+
+    fn start(of: &PerRuntime<u32>, runtime: &Handle, value: u32) -> (Place<u32>, u32) {
+        of.get_or_start(
+            runtime,
+            || value,
+            |guard| async move {
+                let _guard = guard;
+                pending().await
+            },
+            |value| *value,
+        )
+    }
+
+    #[test]
+    fn each_runtime_has_its_own() {
+        let (first, second, numbers) = (runtime(), runtime(), PerRuntime::default());
+        assert_eq!(start(&numbers, first.handle(), 1).1, 1);
+        assert_eq!(start(&numbers, first.handle(), 3).1, 1, "it has one");
+        assert_eq!(start(&numbers, second.handle(), 2).1, 2);
+        assert_eq!(numbers.get(second.handle().id(), |number| *number), Some(2));
+        let mut all = Vec::new();
+        numbers.each(|number| all.push(*number));
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+    }
+
+    #[test]
+    fn a_value_ends_with_its_runtime_and_another_follows() {
+        let (ended, numbers) = (runtime(), PerRuntime::default());
+        let handle = ended.handle().clone();
+        let (place, _) = start(&numbers, &handle, 1);
+        drop(ended);
+        assert_eq!(place.get(|number| *number), None);
+        // One that is started now is dropped at once, and locks nothing for ever.
+        let (next, value) = start(&numbers, &handle, 2);
+        assert_eq!((next.get(|number| *number), value), (None, 2));
+        assert_eq!(numbers.get(handle.id(), |number| *number), None);
+    }
+
+    #[test]
+    fn the_end_of_a_value_is_not_that_of_the_next() {
+        let (idle, numbers) = (idle(), PerRuntime::default());
+        let (first, _) = start(&numbers, idle.handle(), 1);
+        assert_eq!(first.end(), Some(1));
+        let (second, value) = start(&numbers, idle.handle(), 2);
+        // The task of the first is dropped only now.
+        idle.block_on(yield_now());
+        assert_eq!((first.end(), value), (None, 2));
+        assert_eq!(second.get(|number| *number), Some(2));
+    }
+
+    #[test]
+    fn a_task_ends_with_its_value_and_with_the_whole() {
+        let (runtime, numbers) = (idle(), PerRuntime::default());
+        let is_over = Arc::new(());
+        for ends_all in [false, true] {
+            let held = is_over.clone();
+            let (place, ()) = numbers.get_or_start(
+                runtime.handle(),
+                || 0,
+                |guard| async move {
+                    let _held = (guard, held);
+                    pending().await
+                },
+                |_| {},
+            );
+            runtime.block_on(yield_now());
+            assert_eq!(Arc::strong_count(&is_over), 2);
+            if ends_all {
+                break;
+            }
+            place.end();
+            runtime.block_on(yield_now());
+            assert_eq!(Arc::strong_count(&is_over), 1);
+        }
+        drop(numbers);
+        runtime.block_on(yield_now());
+        assert_eq!(Arc::strong_count(&is_over), 1);
+    }
+
+    #[test]
+    fn a_task_that_panics_takes_its_value_along() {
+        let (idle, numbers) = (idle(), PerRuntime::default());
+        let (place, ()) = numbers.get_or_start(
+            idle.handle(),
+            || 0,
+            |guard| async move {
+                let _guard = guard;
+                panic!("a panic of the test")
+            },
+            |_| {},
+        );
+        idle.block_on(yield_now());
+        assert_eq!(place.get(|_| ()), None);
+    }
+
+    /// Threads hand work to tasks that end whenever they have none, on runtimes of which one is shut down
+    /// meanwhile. Whatever was handed over is done or dropped with its runtime, and nothing stays.
+    #[test]
+    fn nothing_is_handed_to_a_task_that_ends() {
+        struct Work(Arc<AtomicUsize>);
+        impl Drop for Work {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        const THREADS: usize = 4;
+        const EACH: usize = 2_000;
+        for _ in 0..20 {
+            let (lasting, ending) = (runtime(), runtime());
+            let handles = [lasting.handle().clone(), ending.handle().clone()];
+            let lanes: Arc<PerRuntime<VecDeque<Work>>> = Arc::default();
+            let (done, start) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(THREADS + 1)));
+            let threads = (0..THREADS).map(|number| {
+                let (handles, lanes, done, start) =
+                    (handles.clone(), lanes.clone(), done.clone(), start.clone());
+                thread::spawn(move || {
+                    start.wait();
+                    for n in 0..EACH {
+                        let serve = |lane: Guard<VecDeque<Work>>| async move {
+                            while lane.end_if(|lane| lane.is_empty()).is_none() {
+                                drop(lane.place().get(VecDeque::pop_front));
+                                yield_now().await;
+                            }
+                        };
+                        let work = Work(done.clone());
+                        lanes.get_or_start(&handles[(number + n) % 2], VecDeque::new, serve, |lane| {
+                            lane.push_back(work);
+                        });
+                    }
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            start.wait();
+            drop(ending);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            while done.load(Ordering::Relaxed) < THREADS * EACH {
+                thread::yield_now();
+            }
+            let mut left = 0;
+            lanes.each(|lane| left += lane.len());
+            assert_eq!(left, 0);
+        }
+    }
+}

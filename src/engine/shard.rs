@@ -246,6 +246,10 @@ impl Shard {
         left: Left,
         admission: Admission,
     ) -> StartOutcome {
+        // Whichever shard the timer starts in.
+        if self.alarm.is_overdue(deadline.before(left.time)) {
+            self.alarm.set_anew();
+        }
         let (tick, due) = self.clock.round_up(deadline, left.time);
         if self.has_come(deadline, left, due) {
             drop(waker);

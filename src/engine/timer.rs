@@ -331,6 +331,8 @@ impl Timer {
         spare.task.is(waker)
             && (due > horizon || planted("unchecked_take_over"))
             && due.since(now).0 >= wait.0 / TAKE_OVER_DIVISOR
+            // A timer that starts sets the alarm anew.
+            && !shard.alarm.is_overdue(now)
             && shard.clock.is_in_time(due, deadline, wait)
             && shard.kind == kind_of(&self.shard)
             && thread::is_in(shard.runtime, spare.task)

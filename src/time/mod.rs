@@ -25,6 +25,9 @@
 //! - A task may be woken once before its deadline, and the future then keeps waiting: at a deadline that it
 //!   has since moved, at that of a timer that it has dropped, or up to 34 s after the start of a timer of 69
 //!   s or more, if the task has just cancelled another one.
+//! - The timers of a runtime wait for one timer of Tokio's. If Tokio loses its wake-up, or delays it by more
+//!   than 100 ms, they go on when the next timer of this module starts in that runtime. A poll of a timer
+//!   that is waiting notices nothing.
 //! - A runtime in which a timer of this module has waited has one more task, which
 //!   `RuntimeMetrics::num_alive_tasks` counts.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` if their contents are, and [`Interval`] is a `Stream`.

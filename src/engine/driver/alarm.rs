@@ -17,13 +17,15 @@
 //! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. Setting it is repeated until
 //!    it succeeds: a thread that is descheduled for a millisecond may set it to a moment that has come by
 //!    then, which wakes nobody, because the engine's waker ignores a call by a thread that is setting a
-//!    timer.
+//!    timer. Tokio's timer is never set further ahead than [`FARTHEST`].
 //! 3. An engine that has ended has no seat.
 //! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the
 //!    far future if to nothing else. Tokio fires it when the runtime's timers end, before its moment, which
 //!    ends the engine. A timer that can no longer be set ends it, too.
 //! 5. A thread that finds, while it sets the timer, that the engine has to end does not end it under the lock
 //!    of the seat. It returns a waker that ends the engine, for its caller to wake with no lock held.
+//! 6. A timer that starts and finds the driver [`OVERDUE`] sets Tokio's timer anew, because Tokio has lost or
+//!    delayed a wake-up. It makes no turn itself, because its caller may hold locks that other wakers take.
 
 use std::{
     mem,
@@ -33,18 +35,24 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::tokio_timer::{self, TokioTimer};
+use super::tokio_timer::{self, FARTHEST, TokioTimer};
 use crate::engine::{
     clock::{Clock, Moment, Nanos, in_runtime},
     shared::Shared,
-    sync::{AtomicBool, Mutex, Ordering, lock, planted},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock, planted},
 };
 
 /// How long a driver that has more to do lets other tasks run.
 const PAUSE: Nanos = Nanos::MILLISECOND;
 
+/// How late the driver may be before a timer that starts sets Tokio's timer anew.
+const OVERDUE: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
+
 pub(crate) struct Alarm {
     pub(crate) clock: Clock,
+    /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, so that each timer that starts
+    /// takes one comparison. Written under the lock of the seat.
+    overdue_from: AtomicU64,
     seat: Mutex<Option<Seat>>,
     /// Whether the runtime has dropped the engine's task. [`Alarm::close`] stores it before it locks the
     /// seat, and [`Alarm::set`] reads it under that lock, so that whichever comes second knows of the other.
@@ -68,6 +76,8 @@ struct Seat {
     driver: Option<Driver>,
     /// When the driver runs next, or never.
     at: Moment,
+    /// When the driver last ran.
+    last: Moment,
     /// Whether Tokio's timer was given the waker since the driver last ran. If the timer has fired since, the
     /// driver is about to run.
     has_waker: bool,
@@ -108,6 +118,7 @@ impl Alarm {
     pub(crate) fn new(clock: Clock) -> Alarm {
         Alarm {
             clock,
+            overdue_from: AtomicU64::new(Moment::NEVER.0),
             seat: Mutex::new(None),
             is_closing: AtomicBool::new(false),
             engine_task: Notify::new(),
@@ -117,13 +128,14 @@ impl Alarm {
 
     /// Sets the alarm up in the current runtime. `waker` makes the turns.
     pub(crate) fn set_up(&self, runtime: &Handle, waker: Waker) {
-        let past = self.clock.past().instant();
+        let past = self.clock.past();
         *lock(&self.seat) = Some(Seat {
-            timer: TokioTimer::new(past),
+            timer: TokioTimer::new(past.instant()),
             ahead: None,
             waker,
             driver: Some(Driver::default()),
             at: Moment::NEVER,
+            last: past,
             has_waker: false,
         });
         *lock(&self.runtime) = Some(runtime.clone());
@@ -132,7 +144,10 @@ impl Alarm {
     /// Removes the seat, because the engine ends, unless it has ended before. The caller drops it with no
     /// lock held.
     pub(crate) fn take_down(&self) -> Option<impl Sized> {
-        let seat = lock(&self.seat).take()?;
+        let mut guard = lock(&self.seat);
+        let mut seat = guard.take()?;
+        self.store_at(&mut seat, Moment::NEVER);
+        drop(guard);
         Some((seat, lock(&self.runtime).take()))
     }
 
@@ -197,6 +212,20 @@ impl Alarm {
         }
     }
 
+    /// Stores when the driver runs next.
+    fn store_at(&self, seat: &mut Seat, at: Moment) {
+        seat.at = at;
+        self.overdue_from.store(at.after(OVERDUE).0, Ordering::Relaxed);
+    }
+
+    /// Returns whether the driver should have run long before `now`. A load that returns what was there
+    /// before may make this wrong, and so may another clock than the alarm's. So [`Alarm::set_anew`] looks
+    /// again.
+    #[inline]
+    pub(crate) fn is_overdue(&self, now: Moment) -> bool {
+        now.0 > self.overdue_from.load(Ordering::Relaxed)
+    }
+
     /// Takes the driver, and the moment when it was to run.
     #[inline]
     pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
@@ -204,7 +233,9 @@ impl Alarm {
         let seat = guard.as_mut()?;
         let driver = seat.driver.take()?;
         seat.has_waker = false;
-        Some((driver, mem::replace(&mut seat.at, Moment::NEVER)))
+        let at = seat.at;
+        self.store_at(seat, Moment::NEVER);
+        Some((driver, at))
     }
 
     /// Gives the driver back after a turn at `now`.
@@ -216,7 +247,7 @@ impl Alarm {
             drop(driver);
             return SetOutcome::Waits;
         };
-        seat.driver = Some(driver);
+        (seat.driver, seat.last) = (Some(driver), now);
         let (next, after) = match next {
             Next::At(next, after) => (next, after),
             Next::More if planted("pause") => (Moment::NEVER, Moment::NEVER),
@@ -226,12 +257,18 @@ impl Alarm {
             }
         };
         let at = seat.at.min(next);
-        seat.at = if planted("at_unread") { next } else { at };
-        match self.set(seat, after) {
-            // Only a runtime that shuts down fires a timer early.
-            SetOutcome::HasPassed if at > now && at > self.now() => SetOutcome::Waits,
-            outcome => outcome,
+        self.store_at(seat, if planted("at_unread") { next } else { at });
+        let is_early = |outcome| outcome == SetOutcome::HasPassed && at > now && at > self.now();
+        let mut outcome = self.set(seat, after);
+        if is_early(outcome) {
+            // Tokio's timer fired before its moment. It has to be set again, unless it does so once more,
+            // because the runtime shuts down.
+            outcome = self.set(seat, after);
         }
+        if is_early(outcome) {
+            return SetOutcome::Waits;
+        }
+        outcome
     }
 
     /// Makes the driver run at `at` or earlier, but not within this call. Returns a waker for the caller to
@@ -240,7 +277,7 @@ impl Alarm {
     pub(crate) fn wake_by(&self, at: Moment) -> Option<Waker> {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut().filter(|seat| at < seat.at)?;
-        seat.at = at;
+        self.store_at(seat, at);
         self.set_until_it_waits(seat)
     }
 
@@ -255,6 +292,50 @@ impl Alarm {
         self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
+    /// Sets Tokio's timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a
+    /// test moves, it is not until Tokio has processed its moment, because other tasks are to go first. An
+    /// engine that is closing ends with Tokio's timers, and needs none.
+    #[cold]
+    pub(crate) fn set_anew(&self) {
+        let now = self.now();
+        let is_late = |at: Moment| at < now.before(OVERDUE);
+        let Some(at) = lock(&self.seat)
+            .as_ref()
+            .map(|seat| seat.at)
+            .filter(|at| is_late(*at))
+        else {
+            return;
+        };
+        // Asked with no lock of the alarm held.
+        let is_lost = self.in_runtime(|| tokio_timer::has_passed(at)) == Some(true);
+        if !is_lost && self.is_turned_by_task() {
+            return;
+        }
+        let mut guard = lock(&self.seat);
+        let Some(seat) = guard
+            .as_mut()
+            .filter(|seat| seat.driver.is_some() && seat.at == at)
+        else {
+            return;
+        };
+        // Another thread may have set the timer anew.
+        let is_set = seat.timer.at() != Moment::NEVER && !is_late(seat.timer.at());
+        if is_set || self.is_closing() {
+            return;
+        }
+        let set = || {
+            if is_lost {
+                let past = self.clock.past().instant();
+                self.in_runtime(|| seat.timer.replace_lost(past));
+                seat.ahead.take().into_iter().for_each(TokioTimer::leak);
+            }
+            seat.timer.set(now.after(PAUSE), &seat.waker)
+        };
+        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        seat.has_waker = matches!(has_passed, Ok(false));
+        self.engine_task.notify_one();
+    }
+
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set
     /// to a millisecond from now instead or, if the engine's task makes the turns, the task is notified.
     #[inline]
@@ -266,7 +347,9 @@ impl Alarm {
                 // The thread that takes the driver finds that the engine is closing, and ends it.
                 SetOutcome::Ended => return Some(seat.waker.clone()),
                 SetOutcome::HasPassed if planted("set_once") => return None,
-                SetOutcome::HasPassed if !self.is_turned_by_task() => seat.at = self.now().after(PAUSE),
+                SetOutcome::HasPassed if !self.is_turned_by_task() => {
+                    self.store_at(seat, self.now().after(PAUSE));
+                }
                 SetOutcome::HasPassed => {
                     self.engine_task.notify_one();
                     return None;
@@ -275,7 +358,7 @@ impl Alarm {
         }
     }
 
-    /// Sets Tokio's timer to the seat's `at`, and the one ahead to `after`.
+    /// Sets Tokio's timer to `at`, and the one ahead to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> SetOutcome {
         if self.is_closing() {
             return self.set_as_it_closes(seat);
@@ -287,6 +370,10 @@ impl Alarm {
             }
             return SetOutcome::Waits;
         }
+        let is_far = |at: Moment| at.since(seat.last) > FARTHEST;
+        let at = if is_far(at) { self.bounded(at) } else { at };
+        // Beyond that, it would save the runtime one turn in days.
+        let after = if is_far(after) { Moment::NEVER } else { after };
         if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
             mem::swap(&mut seat.timer, ahead);
         }
@@ -314,13 +401,20 @@ impl Alarm {
         }
     }
 
+    /// Returns `at`, or the farthest moment to which Tokio's timers are set. A turn that comes before `at`
+    /// sets the timer again.
+    #[cold]
+    fn bounded(&self, at: Moment) -> Moment {
+        at.min(self.now().after(FARTHEST))
+    }
+
     /// Sets Tokio's timer to `at`, or else to the far future, while the runtime shuts down.
     #[cold]
     fn set_as_it_closes(&self, seat: &mut Seat) -> SetOutcome {
         if seat.at == Moment::NEVER && planted("unset_as_it_closes") {
             return SetOutcome::Waits;
         }
-        let at = seat.at.min(self.now().after(Nanos::FAR_FUTURE));
+        let at = self.bounded(seat.at);
         let (had_waker, timer) = (seat.has_waker, &mut seat.timer);
         // Registering a waker panics if the runtime's timers have ended since they were probed. So they are
         // probed last, after the reset has waited for Tokio's lock, and a timer that has a waker is given

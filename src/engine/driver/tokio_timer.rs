@@ -56,6 +56,11 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// millisecond late because of it.
 const PRECISION: Nanos = Nanos(1_000_000 / 64);
 
+/// How far ahead Tokio's timers are set. Up to version 1.53, Tokio keeps a timer that is 2^36 ms away, or any
+/// multiple of that, among those that are due at present. When the runtime is 2^30 ms old, such a timer hides
+/// all others, which are then lost (tokio #8334).
+pub(crate) const FARTHEST: Nanos = Nanos((1 << 29) * Nanos::MILLISECOND.0);
+
 pub(super) struct TokioTimer {
     interval: Interval,
     /// The moment to which the interval is set, or [`Moment::NEVER`] if it is not.
@@ -73,6 +78,22 @@ impl TokioTimer {
             interval,
             at: Moment::NEVER,
         }
+    }
+
+    /// Puts a new timer, which is not set, in the place of one that Tokio has lost.
+    pub(super) fn replace_lost(&mut self, past: Instant) {
+        mem::replace(self, TokioTimer::new(past)).leak();
+    }
+
+    /// Forgets a timer that Tokio may have lost. It is still linked into one of Tokio's lists, but Tokio would
+    /// look for it in another one, and leave a dangling pointer in the first.
+    pub(super) fn leak(self) {
+        mem::forget(self);
+    }
+
+    /// Returns the moment to which the timer is set, or [`Moment::NEVER`] if it is not.
+    pub(super) fn at(&self) -> Moment {
+        self.at
     }
 
     pub(super) fn is_set_to(&self, at: Moment) -> bool {
@@ -123,7 +144,7 @@ impl TokioTimer {
 /// panics, which not every process survives. The caller keeps the sleep until it has set its timer, because
 /// dropping the sleep waits for Tokio's lock, and the timers may end meanwhile.
 pub(super) fn probe() -> Pin<Box<Sleep>> {
-    let far = Nanos::FAR_FUTURE.to_duration();
+    let far = FARTHEST.to_duration();
     let mut sleep = Box::pin(time::sleep(far));
     sleep.as_mut().reset(Instant::now() + far);
     sleep
@@ -163,6 +184,9 @@ pub(crate) fn panic_as_ended() -> ! {
 /// is `false`.
 pub(crate) fn has_passed(deadline: Moment) -> bool {
     if Handle::try_current().is_err() {
+        return false;
+    }
+    if deadline > Moment::now().after(FARTHEST) {
         return false;
     }
     let deadline = deadline.instant();

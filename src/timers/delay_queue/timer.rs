@@ -12,7 +12,11 @@ use tokio::{
     time::{self, Instant},
 };
 
-use crate::{engine::clock::may_be_paused, timers::sleep::Sleep, wheel::Wheel};
+use crate::{
+    engine::{clock::may_be_paused, driver::tokio_timer::FARTHEST},
+    timers::sleep::Sleep,
+    wheel::Wheel,
+};
 
 /// The timer of a queue, which is set for a deadline or not set.
 #[derive(Debug)]
@@ -21,12 +25,21 @@ pub(super) struct QueueTimer {
     created: Instant,
     /// Out of the wheel while the timer is not set.
     sleep: Sleep,
-    /// On a test's clock, one of Tokio's sleeps for the same instant, and its runtime. On such a clock the
-    /// wheel's turns come after everything else that is due, so a test that has slept until that instant
-    /// would not find its queue woken, as it finds tokio-util's.
-    beside: Option<(Id, Pin<Box<time::Sleep>>)>,
+    /// On a test's clock, one of Tokio's sleeps for the same instant. On such a clock the wheel's turns come
+    /// after everything else that is due, so a test that has slept until that instant would not find its
+    /// queue woken, as it finds tokio-util's.
+    beside: Option<Beside>,
     /// The deadline for which the timer is set. The timer fires later if the deadline was rounded up.
     pub(super) deadline: Option<Instant>,
+}
+
+/// One of Tokio's sleeps.
+#[derive(Debug)]
+struct Beside {
+    runtime: Id,
+    due: Instant,
+    /// Elapses earlier than that if it is too far away for Tokio.
+    sleep: Pin<Box<time::Sleep>>,
 }
 
 impl QueueTimer {
@@ -52,7 +65,11 @@ impl QueueTimer {
         let mut due = deadline;
         if may_be_paused {
             due = self.whole_milliseconds(deadline);
-            self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(due))));
+            self.beside = Some(Beside {
+                runtime: Handle::current().id(),
+                due,
+                sleep: Box::pin(time::sleep_until(bounded(due, now))),
+            });
         }
         self.sleep.reset(due);
         self.deadline = Some(deadline);
@@ -80,19 +97,31 @@ impl QueueTimer {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if Pin::new(&mut self.sleep).poll(cx).is_pending() {
             let beside = self.beside.as_mut();
-            ready!(beside.map_or(Poll::Pending, |beside| poll_beside(beside, cx)));
+            ready!(beside.map_or(Poll::Pending, |beside| beside.poll(cx)));
         }
         self.unset();
         Poll::Ready(())
     }
 }
 
-/// Polls Tokio's sleep if the caller is in its runtime. Elsewhere, that runtime may have ended.
-#[cold]
-fn poll_beside((runtime, sleep): &mut (Id, Pin<Box<time::Sleep>>), cx: &mut Context<'_>) -> Poll<()> {
-    if Handle::try_current().is_ok_and(|here| here.id() == *runtime) {
-        sleep.as_mut().poll(cx)
-    } else {
-        Poll::Pending
+impl Beside {
+    /// Polls the sleep if the caller is in its runtime. Elsewhere, that runtime may have ended.
+    #[cold]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !Handle::try_current().is_ok_and(|here| here.id() == self.runtime) {
+            return Poll::Pending;
+        }
+        loop {
+            ready!(self.sleep.as_mut().poll(cx));
+            if self.sleep.deadline() == self.due {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(bounded(self.due, Instant::now()));
+        }
     }
+}
+
+/// Returns `due`, or the farthest instant to which Tokio's timers may be set.
+fn bounded(due: Instant, now: Instant) -> Instant {
+    due.min(now + FARTHEST.to_duration())
 }

@@ -5,6 +5,7 @@ mod end;
 mod horizon;
 mod refusal;
 mod task;
+mod unreliable;
 mod world;
 
 use std::sync::{
@@ -31,4 +32,16 @@ fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
         sync::drop_locals();
     });
     println!("{} orders", orders.load(Relaxed));
+}
+
+/// Checks one order of one thread, which may take very many steps.
+fn simulate(check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_permutations = Some(1);
+    builder.max_branches = 1_000_000;
+    builder.check(move || {
+        sync::forget_threads();
+        check();
+        sync::drop_locals();
+    });
 }

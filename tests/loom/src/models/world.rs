@@ -229,6 +229,14 @@ impl World {
         }
     }
 
+    /// The same wheel in another runtime.
+    pub(super) fn beside(&self, runtime: Handle) -> World {
+        World {
+            runtime,
+            ..self.clone()
+        }
+    }
+
     /// Returns the engine, which begins if there is none.
     pub(super) fn engine(&self) -> Arc<Engine> {
         let _entered = self.runtime.enter();

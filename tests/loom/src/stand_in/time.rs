@@ -135,11 +135,24 @@ struct Entry {
     at: Option<u64>,
     has_fired: bool,
     waker: Option<Waker>,
+    /// Whether the timers have lost it, as Tokio's have done: it does not fire, and goes on once it is reset
+    /// to a millisecond that has been processed.
+    is_lost: bool,
+}
+
+/// What befalls the wake-up of a timer that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Comes,
+    IsLost,
+    /// By so many milliseconds.
+    IsDelayed(u64),
+    ComesTwice,
 }
 
 impl Entry {
     fn fire(&mut self) -> Option<Waker> {
-        self.at = None;
+        (self.at, self.is_lost) = (None, false);
         self.has_fired = true;
         self.waker.take()
     }
@@ -185,7 +198,7 @@ impl Timers {
             entry.fire()
         } else {
             entry.has_fired = false;
-            entry.at = Some(at.millis());
+            entry.at = Some(at.millis()).filter(|_| !entry.is_lost);
             None
         };
         drop(state);
@@ -245,6 +258,41 @@ impl Timers {
     pub(crate) fn process(&self, millis: u64) {
         go_on_to(millis);
         let wakers = self.state.lock().unwrap().process(now() / MILLISECOND);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Processes a millisecond, in which `fate` says what befalls each timer that is due. If `is_early` says
+    /// so, one that is not due fires, too.
+    pub(crate) fn process_at_random(
+        &self,
+        millis: u64,
+        mut fate: impl FnMut() -> Fate,
+        mut is_early: impl FnMut() -> bool,
+    ) {
+        go_on_to(millis);
+        let now = now() / MILLISECOND;
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock().unwrap();
+        state.processed = state.processed.max(now);
+        for entry in state.entries.values_mut().filter(|entry| entry.waker.is_some()) {
+            let is_due = entry.at.is_some_and(|at| at <= now);
+            let fate = match entry.at {
+                Some(_) if is_due => fate(),
+                Some(_) if is_early() => Fate::Comes,
+                _ => continue,
+            };
+            match fate {
+                Fate::Comes => wakers.extend(entry.fire()),
+                Fate::IsLost => (entry.at, entry.is_lost) = (None, true),
+                Fate::IsDelayed(by) => entry.at = Some(now + by),
+                Fate::ComesTwice => {
+                    let waker = entry.fire();
+                    wakers.extend(waker.clone());
+                    wakers.extend(waker);
+                }
+            }
+        }
+        drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
 

@@ -51,7 +51,7 @@ const TASKS: u64 = 50;
 const CONNECTIONS: usize = 50;
 
 const USAGE: &str =
-    "usage: count none|tickwheel|tokio WORK TIMES, where WORK is a line of .ci/instructions.limits";
+    "usage: count none|tickwheel|tokio|alternative WORK TIMES, where WORK is a line of .ci/instructions.limits";
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -59,7 +59,7 @@ fn main() {
         panic!("{USAGE}");
     };
     let times = times.parse().expect("TIMES is a number");
-    let runtime = runtime(&name);
+    let runtime = runtime(&peer, &name);
     let is_second = name.ends_with("-worker");
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will
     // match.
@@ -71,7 +71,8 @@ fn main() {
             ("tokio", Some(work)) => queue::tokio(work, times).await,
             ("none", None) if work == "tasks" => tasks(&timers::Nothing, times).await,
             ("none", None) => serve(&timers::Nothing, work, times).await,
-            ("tokio", None) => play(&timers::Tokio, with_handle.unwrap_or(work), times).await,
+            // On a runtime with Tokio's alternative timer.
+            ("tokio" | "alternative", None) => play(&timers::Tokio, with_handle.unwrap_or(work), times).await,
             ("tickwheel", None) => match (work, with_handle) {
                 ("label", _) => label(times).await,
                 (_, Some("label")) => handle_label(&Wheel::new(), times).await,
@@ -110,7 +111,7 @@ async fn on_second_worker(work: impl Future<Output = ()> + Send + 'static) -> Re
 
 /// A current-thread runtime, or a multi-thread one with one worker or two. One that waits for timers to fire
 /// waits for sockets too, as a server does.
-fn runtime(work: &str) -> Runtime {
+fn runtime(peer: &str, work: &str) -> Runtime {
     let workers = if work.ends_with("-worker") { 2 } else { 1 };
     let mut builder = if work.ends_with("-threads") || workers == 2 {
         runtime::Builder::new_multi_thread()
@@ -120,6 +121,12 @@ fn runtime(work: &str) -> Runtime {
     if work.starts_with("fired-") {
         builder.enable_io();
     }
+    #[cfg(tokio_unstable)]
+    if peer == "alternative" {
+        builder.enable_alt_timer();
+    }
+    #[cfg(not(tokio_unstable))]
+    assert_ne!(peer, "alternative", "built without --cfg tokio_unstable");
     let builder = builder.worker_threads(workers).enable_time();
     builder.build().expect("the runtime starts")
 }

@@ -29,8 +29,6 @@ pub(crate) struct Section {
     /// What is done, in plain words.
     pub(crate) about: String,
     pub(crate) rows: Vec<Row>,
-    /// Nanoseconds of one reading of the machine's clock, where costs are also told in these.
-    pub(crate) clock_reading: Option<f64>,
     /// The share of the machine that other programs used meanwhile.
     pub(crate) others: Option<f64>,
 }
@@ -42,6 +40,10 @@ pub(crate) struct Row {
     /// The figure of each round.
     pub(crate) tokio: Vec<f64>,
     pub(crate) wheel: Vec<f64>,
+    /// Tokio's alternative timer, where that was measured: see [`turns`](crate::turns).
+    pub(crate) alternative: Option<Vec<f64>>,
+    /// On how many workers at once, in the rows that differ by that alone.
+    pub(crate) workers: Option<usize>,
     /// How a sentence names what there is less of, in the rows that matter to a server.
     pub(crate) gain: Option<&'static str>,
 }
@@ -69,8 +71,20 @@ impl Row {
             unit,
             tokio,
             wheel,
+            alternative: None,
+            workers: None,
             gain: None,
         }
+    }
+
+    pub(crate) fn alternative(mut self, figures: Option<Vec<f64>>) -> Row {
+        self.alternative = figures;
+        self
+    }
+
+    pub(crate) fn on(mut self, workers: usize) -> Row {
+        self.workers = Some(workers);
+        self
     }
 
     pub(crate) fn gain(mut self, gain: &'static str) -> Row {
@@ -84,6 +98,11 @@ impl Row {
 
     pub(crate) fn wheel(&self) -> f64 {
         median(&self.wheel)
+    }
+
+    /// The median of the alternative timer, where that was measured.
+    pub(crate) fn by_alternative(&self) -> Option<f64> {
+        self.alternative.as_deref().map(median)
     }
 
     /// Tokio's figure relative to the wheel's, compared round by round: above 1, the wheel takes less.
@@ -111,6 +130,11 @@ impl Section {
 }
 
 impl Figures {
+    pub(crate) fn have_alternative(&self) -> bool {
+        let mut rows = self.all_sections().flat_map(|section| &section.rows);
+        rows.any(|row| row.alternative.is_some())
+    }
+
     /// The sections, that of the server last.
     pub(crate) fn all_sections(&self) -> impl Iterator<Item = &Section> {
         self.sections.iter().chain([&self.server.section])
@@ -212,7 +236,6 @@ pub(crate) mod tests {
             title: String::new(),
             about: String::new(),
             rows: Vec::new(),
-            clock_reading: None,
             others: None,
         };
         assert!(!section.is_disturbed());

@@ -1,6 +1,6 @@
 //! The machine and what this process uses of it.
 
-use std::{fs, io, thread, time::Duration};
+use std::{fs, io, process::Command, thread, time::Duration};
 
 use nix::sys::{
     resource::{Resource, Usage, UsageWho, getrlimit, getrusage},
@@ -17,7 +17,7 @@ pub(crate) fn room_for_connections() -> u64 {
     limit.saturating_sub(64).clamp(1, 1 << 20)
 }
 
-/// Processor, cores and system in a line.
+/// Processor, cores, system and day in a line.
 pub(crate) fn description() -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = information
@@ -29,7 +29,10 @@ pub(crate) fn description() -> String {
         1 => "1 core".to_owned(),
         cores => format!("{cores} cores"),
     };
-    format!("{cores} of {model}, {} {}", std::env::consts::OS, system.trim())
+    let day = Command::new("date").arg("+%F").output();
+    let day = day.map_or_else(|_| Vec::new(), |output| output.stdout);
+    let (os, day) = (std::env::consts::OS, String::from_utf8_lossy(&day));
+    format!("{cores} of {model}, {os} {}, on {}", system.trim(), day.trim())
 }
 
 /// What a process has used so far.

@@ -3,8 +3,10 @@
 //!
 //! ```sh
 //! cargo run --release -p million
-//! cargo run --release -p million -- --svg docs/charts/million.svg --into docs/performance.md
 //! ```
+//!
+//! In a build with `--cfg tokio_unstable`, Tokio's alternative timer is measured too. `benches/million/publish`
+//! writes the tables and pictures of README and docs/performance.md that way.
 
 #![forbid(unsafe_code)]
 

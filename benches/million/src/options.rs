@@ -11,6 +11,7 @@ pub(crate) struct Options {
     seconds: u64,
     pub(crate) output: Output,
     pub(crate) svg: Option<PathBuf>,
+    pub(crate) workers_svg: Option<PathBuf>,
     pub(crate) into: Vec<PathBuf>,
 }
 
@@ -29,6 +30,7 @@ Measures what timers cost, on tokio::time and on tickwheel in turns, in about 40
   --seconds N       how long to measure in all, about; fewer give wider spreads (40)
   --connections N   TCP connections of the server, on loopback (50 a core)
   --svg FILE        also draw the rows as a picture
+  --workers-svg FILE    also draw what a timeout costs by number of workers, beside a larger machine
   --into FILE       also put the tables into a Markdown file, between the comments that name them; may be repeated
   --markdown        print Markdown tables
   --json            print all figures, those of each round included";
@@ -46,6 +48,7 @@ Measures what timers cost, on tokio::time and on tickwheel in turns, in about 40
             seconds: Options::DEFAULT_SECONDS,
             output: Output::Terminal,
             svg: None,
+            workers_svg: None,
             into: Vec::new(),
         };
         while let Some(name) = arguments.next() {
@@ -58,6 +61,7 @@ Measures what timers cost, on tokio::time and on tickwheel in turns, in about 40
                     options.connections = connections.map_err(|mistake| mistake + &why)? as usize;
                 }
                 "--svg" => options.svg = Some(file(&name, arguments.next())?),
+                "--workers-svg" => options.workers_svg = Some(file(&name, arguments.next())?),
                 "--into" => options.into.push(file(&name, arguments.next())?),
                 "--markdown" => options.output = Output::Markdown,
                 "--json" => options.output = Output::Json,
@@ -111,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_option_is_read() {
-        let line = "--timers 5000 --seconds 20 --connections 7 --svg a.svg --into b.md --into c.md --json";
+        let line = "--timers 5000 --seconds 20 --connections 7 --svg a.svg --workers-svg d.svg --into b.md --into c.md --json";
         let options = parse(line).unwrap().unwrap();
         assert_eq!(
             (options.timers, options.keepalives(), options.connections),
@@ -120,6 +124,7 @@ mod tests {
         assert_eq!(options.lasting(Duration::from_secs(8)), Duration::from_secs(4));
         assert_eq!(options.output, Output::Json);
         assert_eq!(options.svg, Some("a.svg".into()));
+        assert_eq!(options.workers_svg, Some("d.svg".into()));
         assert_eq!(options.into, [PathBuf::from("b.md"), PathBuf::from("c.md")]);
     }
 

@@ -24,6 +24,23 @@ pub(crate) fn in_turns<const N: usize, T>(
     Ok(figures)
 }
 
+/// Tokio's timer and the wheel, and Tokio's alternative timer in a build with `--cfg tokio_unstable`.
+pub(crate) const COMPETITORS: usize = if cfg!(tokio_unstable) { 3 } else { 2 };
+/// Of those, the third.
+pub(crate) const ALTERNATIVE: usize = 2;
+
+/// The runtime for a competitor.
+pub(crate) fn multi_thread_for(competitor: usize, workers: usize) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    #[cfg(tokio_unstable)]
+    if competitor == ALTERNATIVE {
+        builder.enable_alt_timer();
+    }
+    #[cfg(not(tokio_unstable))]
+    assert!(competitor < COMPETITORS);
+    builder.worker_threads(workers).enable_all().build()
+}
+
 pub(crate) fn multi_thread(workers: usize) -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(workers)

@@ -1,8 +1,8 @@
 //! Tables for README and docs/performance.md. A file marks where a table belongs by two comments, `<!--
 //! million: KEY -->` and `<!-- /million -->`, and has what is between them replaced.
 
-use super::text::{LEGEND, expectation, figure, grouped, ratio, share, trust, value};
-use crate::figures::{Figures, Section};
+use super::text::{LEGEND, expectation, figure, grouped, micros, ratio, share, trust, value};
+use crate::figures::{Figures, Row, Section};
 
 const BEGIN: &str = "<!-- million: ";
 const END: &str = "<!-- /million -->";
@@ -11,7 +11,7 @@ const END: &str = "<!-- /million -->";
 pub(super) fn page(figures: &Figures) -> String {
     let mut page = block(figures, "machine").expect("this block exists");
     for section in figures.all_sections() {
-        page += &format!("\n## {}\n\n{}", section.title, described(section));
+        page += &format!("\n## {}\n\n{}", section.title, described(figures, section));
     }
     page += "\n";
     page += &split(figures);
@@ -46,32 +46,48 @@ fn block(figures: &Figures, key: &str) -> Option<String> {
         "split" => split(figures),
         "expectation" => expectation(figures) + "\n",
         "cost" => cost(figures),
-        _ => described(figures.all_sections().find(|section| section.key == key)?),
+        _ => described(
+            figures,
+            figures.all_sections().find(|section| section.key == key)?,
+        ),
     })
 }
 
-const HEAD: &str = "| | `tokio::time` | tickwheel | the wheel takes |\n| --- | ---: | ---: | ---: |\n";
-
-fn described(section: &Section) -> String {
-    format!("{}\n\n{}", section.about, table(section))
+fn described(figures: &Figures, section: &Section) -> String {
+    let rows = section.rows.iter().map(|row| line(figures, row, &row.name));
+    format!(
+        "{}\n\n{}{}",
+        section.about,
+        head(figures),
+        rows.collect::<String>()
+    )
 }
 
-fn table(section: &Section) -> String {
-    let rows = section.rows.iter().map(|row| line(section, row, &row.name));
-    HEAD.to_owned() + &rows.collect::<String>()
+fn head(figures: &Figures) -> &'static str {
+    if figures.have_alternative() {
+        "| | `tokio::time` | its alternative timer | tickwheel | the wheel takes, of the first |\n| --- | ---: | ---: | ---: | ---: |\n"
+    } else {
+        "| | `tokio::time` | tickwheel | the wheel takes |\n| --- | ---: | ---: | ---: |\n"
+    }
 }
 
-fn line(section: &Section, row: &crate::figures::Row, name: &str) -> String {
-    let [tokio, wheel] = [row.tokio(), row.wheel()].map(|figure| value(section, row, figure));
-    format!("| {name} | {tokio} | {wheel} | {} |\n", ratio(row))
+fn line(figures: &Figures, row: &Row, name: &str) -> String {
+    let [tokio, wheel] = [row.tokio(), row.wheel()].map(|figure| value(row, figure));
+    let alternative = if figures.have_alternative() {
+        let figure = row.by_alternative().map(|figure| value(row, figure));
+        format!(" {} |", figure.as_deref().unwrap_or("not measured"))
+    } else {
+        String::new()
+    };
+    format!("| {name} | {tokio} |{alternative} {wheel} | {} |\n", ratio(row))
 }
 
 /// The rows that matter to a server, whoever takes less in them.
 fn cost(figures: &Figures) -> String {
-    let mut table = HEAD.to_owned();
+    let mut table = head(figures).to_owned();
     for section in &figures.sections {
         for row in section.rows.iter().filter(|row| row.gain.is_some()) {
-            table += &line(section, row, &format!("{}: {}", section.title, row.name));
+            table += &line(figures, row, &format!("{}: {}", section.title, row.name));
         }
     }
     table
@@ -98,7 +114,7 @@ fn split(figures: &Figures) -> String {
         ("in timers, with `tokio::time`", server.tokio),
         ("in timers, with tickwheel", server.wheel),
     ] {
-        table += &format!("| {name} | {} | {} |\n", figure(part.micros), share(part.share));
+        table += &format!("| {name} | {} | {} |\n", micros(part), share(part.share));
     }
     table
 }
@@ -109,9 +125,25 @@ mod tests {
 
     #[test]
     fn a_row_is_a_line_of_a_table() {
-        let table = table(&figures().sections[0]);
+        let figures = figures();
+        let table = described(&figures, &figures.sections[0]);
         assert!(
             table.ends_with("| dropping <all> | 40.0 ms | 80.0 ms | 2.0x more (2.0 to 2.0) |\n"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn the_alternative_timer_is_a_column_where_it_was_measured() {
+        let mut figures = figures();
+        figures.sections[0].rows[1].alternative = Some(vec![60.0]);
+        let table = described(&figures, &figures.sections[0]);
+        assert!(
+            table.ends_with("| dropping <all> | 40.0 ms | 60.0 ms | 80.0 ms | 2.0x more (2.0 to 2.0) |\n"),
+            "{table}"
+        );
+        assert!(
+            table.contains("| all workers | 520 ns | not measured | 52.0 ns |"),
             "{table}"
         );
     }

@@ -12,6 +12,7 @@ mod markdown;
 mod svg;
 mod terminal;
 pub(crate) mod text;
+mod workers;
 
 pub(crate) fn write(options: &Options, figures: &Figures) -> io::Result<()> {
     match options.output {
@@ -21,6 +22,9 @@ pub(crate) fn write(options: &Options, figures: &Figures) -> io::Result<()> {
     }
     if let Some(file) = &options.svg {
         fs::write(file, svg::picture(figures))?;
+    }
+    if let Some(file) = &options.workers_svg {
+        fs::write(file, workers::picture(figures))?;
     }
     for file in &options.into {
         let text = fs::read_to_string(file)?;
@@ -46,7 +50,6 @@ mod tests {
             title: title.to_owned(),
             about: "It is done like this.".to_owned(),
             rows,
-            clock_reading: None,
             others: Some(0.01),
         };
         let timeouts = Row::new(
@@ -77,12 +80,11 @@ mod tests {
                 high: median + 0.5,
             },
         };
-        let mut first = section(
+        let first = section(
             "timeouts",
             "Timeouts",
             vec![timeouts.gain("timeouts everywhere"), dropping],
         );
-        first.clock_reading = Some(26.0);
         let mut second = section("lateness", "Lateness", vec![late]);
         second.others = Some(0.4);
         Figures {

@@ -1,7 +1,7 @@
 //! A picture of the rows, for light and dark pages.
 
 use super::text::{ratio, share, value};
-use crate::figures::{Figures, Row, Section, Verdict};
+use crate::figures::{Figures, Row, Verdict};
 
 const WIDTH: usize = 960;
 const MARGIN: usize = 24;
@@ -13,11 +13,11 @@ const ROW: usize = 38;
 const TITLE: &str = "What timers cost";
 
 const STYLE: &str = "\
-.head { font-size: 17px; font-weight: 600; } .title { font-size: 14px; font-weight: 600; } .less, .more, .same { text-anchor: end; }
-.ground { fill: #fff; } text { fill: #1c2430; } .soft { fill: #586174; font-size: 12px; } .tokio { fill: #9aa5b8; } .wheel { fill: #2563eb; }
+.head { font-size: 17px; font-weight: 600; } .title { font-size: 14px; font-weight: 600; } .less, .more, .same, .end { text-anchor: end; }
+.ground { fill: #fff; } text { fill: #1c2430; } .soft { fill: #586174; font-size: 12px; } .tokio { fill: #9aa5b8; } .alternative { fill: #d6a04a; } .wheel { fill: #2563eb; }
 .less { fill: #0f766e; font-weight: 600; } .more { fill: #c2331f; font-weight: 600; } .same { fill: #586174; }
 @media (prefers-color-scheme: dark) {
-.ground { fill: #151b24; } text { fill: #e8ecf3; } .soft { fill: #a0aabd; } .tokio { fill: #5f6b82; } .wheel { fill: #60a5fa; }
+.ground { fill: #151b24; } text { fill: #e8ecf3; } .soft { fill: #a0aabd; } .tokio { fill: #5f6b82; } .alternative { fill: #b98532; } .wheel { fill: #60a5fa; }
 .less { fill: #2dd4bf; } .more { fill: #ff7b66; } .same { fill: #a0aabd; }
 }";
 
@@ -40,7 +40,7 @@ pub(super) fn picture(figures: &Figures) -> String {
         content += &text(MARGIN, below, "title", &format!("{}{mark}", section.title));
         below += 8;
         for row in &section.rows {
-            content += &bars(section, row, below);
+            content += &bars(row, below);
             below += ROW;
         }
     }
@@ -50,16 +50,20 @@ pub(super) fn picture(figures: &Figures) -> String {
         let line = format!("of that, in timers, with {name}: {}", share(part.share));
         content += &text(MARGIN, below, "soft", &line);
     }
-    let height = below + MARGIN;
+    document(TITLE, WIDTH, below + MARGIN, &content)
+}
+
+/// A picture of a title and of that height, with the styles of all pictures.
+pub(super) fn document(title: &str, width: usize, height: usize, content: &str) -> String {
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
          font-family=\"system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif\" font-size=\"13\">\n\
-         <title>{TITLE}</title>\n<style>\n{STYLE}\n</style>\n\
-         <rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n{content}</svg>\n"
+         <title>{title}</title>\n<style>\n{STYLE}\n</style>\n\
+         <rect class=\"ground\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>\n{content}</svg>\n"
     )
 }
 
-fn bars(section: &Section, row: &Row, top: usize) -> String {
+fn bars(row: &Row, top: usize) -> String {
     let class = match row.verdict() {
         Verdict::WheelLess => "less",
         Verdict::TokioLess => "more",
@@ -75,21 +79,16 @@ fn bars(section: &Section, row: &Row, top: usize) -> String {
             0.0
         };
         drawn += &bar(class, BARS, top, long.max(1.0));
-        drawn += &text(
-            BARS + long as usize + 8,
-            top + 11,
-            "soft",
-            &value(section, row, figure),
-        );
+        drawn += &text(BARS + long as usize + 8, top + 11, "soft", &value(row, figure));
     }
     drawn
 }
 
-fn bar(class: &str, x: usize, y: usize, long: f64) -> String {
+pub(super) fn bar(class: &str, x: usize, y: usize, long: f64) -> String {
     format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{long:.1}\" height=\"13\" rx=\"2\"/>\n")
 }
 
-fn text(x: usize, y: usize, class: &str, words: &str) -> String {
+pub(super) fn text(x: usize, y: usize, class: &str, words: &str) -> String {
     let words = words
         .replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -122,7 +121,7 @@ mod tests {
     #[test]
     fn the_longer_bar_has_the_full_length() {
         let figures = figures();
-        let drawn = bars(&figures.sections[0], &figures.sections[0].rows[1], 0);
+        let drawn = bars(&figures.sections[0].rows[1], 0);
         assert!(
             drawn.contains("width=\"106.0\"") && drawn.contains("width=\"212.0\""),
             "{drawn}"

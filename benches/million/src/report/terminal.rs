@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::text::{LEGEND, expectation, figure, grouped, ratio, share, trust, value};
+use super::text::{LEGEND, expectation, figure, grouped, micros, ratio, share, trust, value};
 use crate::{
     figures::{Figures, Row, Section},
     server::Server,
@@ -17,17 +17,12 @@ pub(super) fn page(figures: &Figures) -> String {
         page += &format!("\n{}{}\n", section.title, mark(section));
         page += &wrapped(&section.about, "  ");
         for row in &section.rows {
-            page += &bars(section, row);
+            page += &bars(row);
         }
     }
     page += &split(&figures.server);
-    if let Some(reading) = figures.sections.iter().find_map(|section| section.clock_reading) {
-        page += &format!(
-            "\nA reading of this machine's clock takes {} ns.\n",
-            figure(reading)
-        );
-    }
-    page + &wrapped(LEGEND, "")
+    page + "\n"
+        + &wrapped(LEGEND, "")
         + "\n"
         + &wrapped(&trust(figures), "")
         + "\n"
@@ -42,14 +37,20 @@ fn mark(section: &Section) -> &str {
     }
 }
 
-fn bars(section: &Section, row: &Row) -> String {
-    let (tokio, wheel) = (row.tokio(), row.wheel());
-    let most = tokio.max(wheel);
+fn bars(row: &Row) -> String {
+    let bars = [
+        ("tokio", Some(row.tokio())),
+        ("  alt", row.by_alternative()),
+        ("wheel", Some(row.wheel())),
+    ];
+    let most = bars.iter().filter_map(|(_, figure)| *figure).fold(0.0, f64::max);
     let mut text = format!("\n  {:<60}  {}\n", row.name, ratio(row));
-    for (name, figure) in [("tokio", tokio), ("wheel", wheel)] {
-        let bar = bar(figure / most);
-        // It cannot fail: the text is a string.
-        _ = writeln!(text, "    {name} {bar:<BAR$} {}", value(section, row, figure));
+    for (name, figure) in bars {
+        if let Some(figure) = figure {
+            let bar = bar(figure / most);
+            // It cannot fail: the text is a string.
+            _ = writeln!(text, "    {name} {bar:<BAR$} {}", value(row, figure));
+        }
     }
     text
 }
@@ -76,7 +77,7 @@ fn split(server: &Server) -> String {
     for (name, part) in [("Tokio's timers", server.tokio), ("the wheel", server.wheel)] {
         text += &format!(
             "    {} µs in timers with {name}: {}\n",
-            figure(part.micros),
+            micros(part),
             share(part.share)
         );
     }
@@ -106,9 +107,8 @@ mod tests {
     #[test]
     fn each_row_has_two_bars_on_one_scale() {
         let figures = figures();
-        let section = &figures.sections[0];
         assert_eq!(
-            bars(section, &section.rows[1]),
+            bars(&figures.sections[0].rows[1]),
             format!(
                 "\n  {:<60}  2.0x more (2.0 to 2.0)\n    tokio {:<30} 40.0 ms\n    wheel {} 80.0 ms\n",
                 "dropping <all>",
@@ -136,7 +136,6 @@ mod tests {
             "no difference",
             "A server\n",
             "in timers with the wheel: 1.1 % (0.6 to 1.6)",
-            "takes 26.0 ns",
             "Distrust",
             "Timers take 2.8 %",
         ] {

@@ -1,7 +1,8 @@
 //! Figures and sentences in words, which all kinds of output share.
 
 use crate::{
-    figures::{Figures, Row, Section, Unit, Verdict},
+    figures::{Figures, Row, Unit, Verdict},
+    server::Part,
     statistics::Spread,
 };
 
@@ -39,16 +40,15 @@ pub(crate) fn grouped(value: f64) -> String {
     grouped
 }
 
-/// A row's figure with its unit, and in clock readings where its section tells them.
-pub(crate) fn value(section: &Section, row: &Row, value: f64) -> String {
+/// A row's figure with its unit.
+pub(crate) fn value(row: &Row, value: f64) -> String {
     let text = figure(value);
-    match (row.unit, section.clock_reading) {
-        (Unit::Nanos, Some(reading)) => format!("{text} ns = {:.1} clock readings", value / reading),
-        (Unit::Nanos, None) => format!("{text} ns"),
-        (Unit::Micros, _) => format!("{text} µs"),
-        (Unit::Millis, _) => format!("{text} ms"),
-        (Unit::Bytes, _) => format!("{text} bytes"),
-        (Unit::PerSecond, _) => format!("{text} per second"),
+    match row.unit {
+        Unit::Nanos => format!("{text} ns"),
+        Unit::Micros => format!("{text} µs"),
+        Unit::Millis => format!("{text} ms"),
+        Unit::Bytes => format!("{text} bytes"),
+        Unit::PerSecond => format!("{text} per second"),
     }
 }
 
@@ -86,9 +86,23 @@ pub(crate) const LEGEND: &str = "\"8.2x less\" says that Tokio's figure is 8.2 t
     times Tokio's. It is the median of the ratios within a round, and in brackets is the range in which the true one lies with a \
     confidence of 93 % or more. Where that range contains 1, the row says \"no difference\".";
 
-/// A share in per cent with its range.
+/// A share in per cent with its range, unless it may be nothing. It is a difference of two measurements, so a
+/// small one may come out below zero.
 pub(crate) fn share(share: Spread) -> String {
-    format!("{:.1} % ({:.1} to {:.1})", share.median, share.low, share.high)
+    if share.low > 0.0 {
+        format!("{:.1} % ({:.1} to {:.1})", share.median, share.low, share.high)
+    } else {
+        "less than this can measure".to_owned()
+    }
+}
+
+/// The microseconds of a part, as far as they can be told.
+pub(crate) fn micros(part: Part) -> String {
+    if part.share.low > 0.0 {
+        figure(part.micros)
+    } else {
+        "about 0".to_owned()
+    }
 }
 
 /// What a server is to expect.
@@ -198,14 +212,21 @@ mod tests {
     }
 
     #[test]
-    fn nanoseconds_are_told_in_clock_readings_too() {
-        let figures = figures();
-        let section = &figures.sections[0];
-        assert_eq!(
-            value(section, &section.rows[0], 52.0),
-            "52.0 ns = 2.0 clock readings"
-        );
-        assert_eq!(value(section, &section.rows[1], 40.0), "40.0 ms");
+    fn a_share_that_may_be_nothing_is_not_told_in_numbers() {
+        let spread = |low| Spread {
+            low,
+            median: 0.5,
+            high: 0.9,
+        };
+        assert_eq!(share(spread(0.1)), "0.5 % (0.1 to 0.9)");
+        for low in [0.0, -1.0] {
+            assert_eq!(share(spread(low)), "less than this can measure");
+            let part = Part {
+                micros: -0.015,
+                share: spread(low),
+            };
+            assert_eq!(micros(part), "about 0");
+        }
     }
 
     #[test]

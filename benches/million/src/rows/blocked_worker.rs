@@ -12,7 +12,7 @@ use crate::{
     options::Options,
     progress::Progress,
     timers::{Tickwheel, Timers, Tokio},
-    turns::{in_turns, multi_thread},
+    turns::{COMPETITORS, in_turns, multi_thread_for},
 };
 
 const ROUNDS: usize = 5;
@@ -25,23 +25,23 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         &format!("how late timers are on {workers} workers, one of which blocks now and then"),
         2 * ROUNDS as u32 * lasts,
     );
-    let rounds = in_turns(ROUNDS, progress, |competitor| match competitor {
-        0 => round(Tokio, workers, lasts),
-        _ => round(Tickwheel, workers, lasts),
+    let turns = in_turns::<COMPETITORS, _>(ROUNDS, progress, |competitor| match competitor {
+        1 => round(Tickwheel, competitor, workers, lasts),
+        _ => round(Tokio, competitor, workers, lasts),
     })?;
+    let [tokio, wheel, alternative @ ..] = turns;
     Ok(Section {
         key: "blocked-worker",
         title: format!("How late timers are while one of {workers} workers blocks"),
         about: "1,000 tasks sleep for 1 to 100 ms over and over, while another task blocks its worker for 50 ms of every 200.".to_owned(),
-        rows: rows(rounds),
-        clock_reading: None,
+        rows: rows([tokio, wheel], alternative.into_iter().next()),
         others: None,
     })
 }
 
-fn round<T: Timers>(timers: T, workers: usize, lasts: Duration) -> io::Result<Vec<f64>> {
+fn round<T: Timers>(timers: T, competitor: usize, workers: usize, lasts: Duration) -> io::Result<Vec<f64>> {
     let over = Instant::now() + lasts;
-    multi_thread(workers)?.block_on(async {
+    multi_thread_for(competitor, workers)?.block_on(async {
         tokio::spawn(block_now_and_then(over));
         all_late(start_sleepers(timers, over)).await
     })

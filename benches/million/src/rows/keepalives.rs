@@ -1,6 +1,6 @@
 //! What do timers cost that do fire: the keepalives of very many connections, every 30 s each? On Tokio's
-//! timer, and on a wheel that may let them be late together by nothing, by its default and by 300 ms. The
-//! four run at the same time, in a process each, so that whatever disturbs one disturbs all.
+//! timer, and on a wheel that may let them be late together by nothing, by its default and by 300 ms. They
+//! run at the same time, in a process each, so that whatever disturbs one disturbs all.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use crate::{
     progress::Progress,
     report::text::grouped,
     timers::{Timers, Tokio},
-    turns::multi_thread,
+    turns::{ALTERNATIVE, multi_thread_for},
 };
 
 const PERIOD: Duration = Duration::from_secs(30);
@@ -30,12 +30,16 @@ const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(1200);
 const SLACK: Duration = Duration::from_millis(300);
 /// Tokio's first, then the wheels.
-const COMPETITORS: [&str; 4] = [
+const NAMES: [&str; 5] = [
     "tokio",
     "wheel without slack",
     "wheel by default",
     "wheel with 300 ms of slack",
+    ALTERNATIVE_NAME,
 ];
+const ALTERNATIVE_NAME: &str = "alternative";
+/// The alternative timer is last, because not every build has it.
+const STARTED: usize = if cfg!(tokio_unstable) { 5 } else { 4 };
 
 /// How long before it is due the first keepalive is set. Nothing fires meanwhile, so that other experiments
 /// can be done. The last one that is measured has been set for less than 32 s: a wheel's slack depends on
@@ -53,7 +57,7 @@ impl Keepalives {
         let ahead = options.lasting(AHEAD).min(AHEAD);
         let (count, millis) = (options.keepalives().to_string(), ahead.as_millis().to_string());
         let mut peers = Vec::new();
-        for competitor in COMPETITORS {
+        for competitor in &NAMES[..STARTED] {
             peers.push(Peer::start(&["keepalives", competitor, &count, &millis])?);
         }
         for peer in &mut peers {
@@ -89,7 +93,7 @@ pub(crate) fn measure(
             .max(round / 2),
     );
     let watch = Watch::start()?;
-    let mut seen = [const { Vec::new() }; COMPETITORS.len()];
+    let mut seen = [const { Vec::new() }; STARTED];
     for number in 0..=ROUNDS {
         for (peer, seen) in keepalives.peers.iter_mut().zip(&mut seen) {
             seen.push(Seen::from(peer.ask("so far?")?));
@@ -109,8 +113,9 @@ pub(crate) fn measure(
     };
     let rows = |what: &str, unit, figure: fn(&Seen, &Seen) -> f64| {
         [1, 2, 3].map(|wheel| {
-            let name = format!("{what}, {}", COMPETITORS[wheel]);
-            Row::new(name, unit, [figures(0, figure), figures(wheel, figure)])
+            let name = format!("{what}, {}", NAMES[wheel]);
+            let alternative = (STARTED > 4).then(|| figures(4, figure));
+            Row::new(name, unit, [figures(0, figure), figures(wheel, figure)]).alternative(alternative)
         })
     };
     let [cpu_without, cpu, cpu_with] = rows("CPU of a firing", Unit::Micros, Seen::cpu_until);
@@ -130,7 +135,6 @@ pub(crate) fn measure(
             woken,
             woken_with,
         ],
-        clock_reading: None,
         others,
     })
 }
@@ -178,11 +182,12 @@ fn fired() {
 }
 
 pub(crate) fn child(timers: &str, connections: u64, ahead: Duration) -> io::Result<()> {
-    let runtime = multi_thread(cores())?;
+    let is_alternative = timers == ALTERNATIVE_NAME;
+    let runtime = multi_thread_for(if is_alternative { ALTERNATIVE } else { 0 }, cores())?;
     let start = Instant::now();
     let due_from = start + ahead;
     let builder = match timers {
-        "tokio" => None,
+        "tokio" | ALTERNATIVE_NAME => None,
         "wheel without slack" => Some(Wheel::builder().slack(Duration::ZERO)),
         "wheel by default" => Some(Wheel::builder()),
         _ => Some(Wheel::builder().slack(SLACK)),

@@ -64,20 +64,16 @@ pub(crate) async fn block_now_and_then(over: Instant) {
     }
 }
 
-/// Of each round of both, all lateness, sorted.
-pub(crate) fn rows(rounds: [Vec<Vec<f64>>; 2]) -> Vec<Row> {
+/// Of each round of both, and of the alternative timer where it was measured, all lateness, sorted.
+pub(crate) fn rows(rounds: [Vec<Vec<f64>>; 2], alternative: Option<Vec<Vec<f64>>>) -> Vec<Row> {
     [
         ("half of the sleeps are late by up to", 0.5),
         ("99 % of them by up to", 0.99),
         ("all of them by up to", 1.0),
     ]
     .map(|(name, share)| {
-        let figures = rounds.each_ref();
-        Row::new(
-            name,
-            Unit::Millis,
-            figures.map(|rounds| rounds.iter().map(|late| quantile(late, share)).collect()),
-        )
+        let of = |rounds: &Vec<Vec<f64>>| rounds.iter().map(|late| quantile(late, share)).collect();
+        Row::new(name, Unit::Millis, rounds.each_ref().map(of)).alternative(alternative.as_ref().map(of))
     })
     .into()
 }

@@ -15,11 +15,12 @@ use crate::{
     progress::Progress,
     report::text::grouped,
     timers::{Tickwheel, Timers, Tokio},
-    turns::{in_turns, multi_thread},
+    turns::{ALTERNATIVE, COMPETITORS, in_turns, multi_thread_for},
 };
 
 const ROUNDS: usize = 5;
-const COMPETITORS: [&str; 2] = ["tokio", "tickwheel"];
+/// In the order of their turns.
+const NAMES: [&str; 3] = ["tokio", "tickwheel", "alternative"];
 
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
     let timers = grouped(options.timers as f64);
@@ -28,16 +29,14 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         options.lasting(Duration::from_secs(5)),
     );
     let count = options.timers.to_string();
-    let rounds: [Vec<Vec<f64>>; 2] = in_turns(ROUNDS, progress, |competitor| {
-        Peer::start(&["memory", COMPETITORS[competitor], &count])?.numbers()
+    let rounds = in_turns::<COMPETITORS, _>(ROUNDS, progress, |competitor| {
+        Peer::start(&["memory", NAMES[competitor], &count])?.numbers()
     })?;
     let row = |name: &str, unit, place: usize, scale: f64| {
         let figures = rounds.each_ref();
-        Row::new(
-            name,
-            unit,
-            figures.map(|rounds| rounds.iter().map(|round| round[place] * scale).collect()),
-        )
+        let figures = figures.map(|rounds| rounds.iter().map(|round| round[place] * scale).collect());
+        let [tokio, wheel, alternative @ ..] = figures;
+        Row::new(name, unit, [tokio, wheel]).alternative(alternative.into_iter().next())
     };
     let each = 1.0 / options.timers as f64;
     Ok(Section {
@@ -51,21 +50,22 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
             row("arming all of them", Unit::Millis, 1, 1e3),
             row("dropping all of them", Unit::Millis, 2, 1e3),
         ],
-        clock_reading: None,
         others: None,
     })
 }
 
 pub(crate) fn child(timers: &str, count: usize) -> io::Result<()> {
-    if timers == COMPETITORS[0] {
-        hold(Tokio, count)
+    if timers == NAMES[1] {
+        hold(Tickwheel, 1, count)
+    } else if timers == NAMES[ALTERNATIVE] {
+        hold(Tokio, ALTERNATIVE, count)
     } else {
-        hold(Tickwheel, count)
+        hold(Tokio, 0, count)
     }
 }
 
-fn hold<T: Timers>(timers: T, count: usize) -> io::Result<()> {
-    let runtime = multi_thread(1)?;
+fn hold<T: Timers>(timers: T, competitor: usize, count: usize) -> io::Result<()> {
+    let runtime = multi_thread_for(competitor, 1)?;
     let task = runtime.spawn(async move {
         // Whatever begins with the first timer has begun before anything is measured.
         timers

@@ -40,8 +40,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         about: "Two current-thread runtimes share one wheel in a static, with 1,000 such tasks in each. One of the two is blocked for 50 ms of \
                  every 200, and the lateness is that in the other."
             .to_owned(),
-        rows: rows(rounds),
-        clock_reading: None,
+        rows: rows(rounds, None),
         others: None,
     })
 }

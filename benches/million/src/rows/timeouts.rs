@@ -4,7 +4,7 @@
 use std::{
     future::{Future, poll_fn},
     hint::black_box,
-    io,
+    io, iter,
     pin::pin,
     sync::{
         Arc,
@@ -24,7 +24,7 @@ use crate::{
     progress::Progress,
     statistics::median,
     timers::{Tickwheel, Timers, Tokio},
-    turns::{in_turns, multi_thread},
+    turns::{COMPETITORS, in_turns, multi_thread_for},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,25 +53,28 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
             &format!("what a timeout costs that ends in time: {name}"),
             planned,
         );
-        Ok(Row::new(
-            name,
-            Unit::Nanos,
-            costs(tasks, workers, slice, reading, progress)?,
-        ))
+        let [tokio, wheel, alternative @ ..] = costs(tasks, workers, slice, reading, progress)?;
+        Ok(Row::new(name, Unit::Nanos, [tokio, wheel]).alternative(alternative.into_iter().next()))
     };
-    let mut rows = Vec::new();
-    for (tasks, does, gain) in [
-        (
-            Tasks::Same,
-            "one after the other",
-            "timeouts set by all workers at once",
-        ),
-        (Tasks::New, "each in a new task", "the same in new tasks"),
-    ] {
-        rows.push(row(tasks, 1, format!("{does}, on one worker"))?);
-        if all > 1 {
-            rows.push(row(tasks, all, format!("{does}, on all {all} workers at once"))?.gain(gain));
-        }
+    let mut rows = vec![row(Tasks::Same, 1, "one after the other, on one worker".to_owned())?.on(1)];
+    for workers in iter::successors(Some(2), |workers| Some(2 * workers)).take_while(|workers| *workers < all)
+    {
+        let name = format!("one after the other, on {workers} workers at once");
+        rows.push(row(Tasks::Same, workers, name)?.on(workers));
+    }
+    if all > 1 {
+        let name = format!("one after the other, on all {all} workers at once");
+        let row = row(Tasks::Same, all, name)?.on(all);
+        rows.push(row.gain("timeouts set by all workers at once"));
+    }
+    rows.push(row(
+        Tasks::New,
+        1,
+        "each in a new task, on one worker".to_owned(),
+    )?);
+    if all > 1 {
+        let name = format!("each in a new task, on all {all} workers at once");
+        rows.push(row(Tasks::New, all, name)?.gain("the same in new tasks"));
     }
     Ok(Section {
         key: "timeouts",
@@ -80,47 +83,39 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
                  measured too, and subtracted."
             .to_owned(),
         rows,
-        clock_reading: Some(reading),
         others: None,
     })
 }
 
-/// The nanoseconds of one timeout in each round, of Tokio and of the wheel.
+/// The nanoseconds of one timeout in each round, of Tokio and of the wheel, and of Tokio's alternative timer.
 fn costs(
     tasks: Tasks,
     workers: usize,
     slice: Duration,
     reading: f64,
     progress: &mut Progress,
-) -> io::Result<[Vec<f64>; 2]> {
-    let runtime = multi_thread(workers)?;
-    // A server always has some timers that are due sooner. Where there is none, each of Tokio's timers begins
-    // with a system call.
-    for number in 0..10 {
-        runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_millis(1000 + 37 * number)).await;
-            }
-        });
-    }
+) -> io::Result<[Vec<f64>; COMPETITORS]> {
+    let runtimes: Vec<_> = (0..COMPETITORS)
+        .map(|competitor| runtime(competitor, workers))
+        .collect::<io::Result<_>>()?;
     let competitors = |competitor| {
         Ok(match competitor {
-            0 => one(&runtime, tasks, workers, slice, pending_once),
-            1 => one(&runtime, tasks, workers, slice, || {
-                Tokio.timeout(TIMEOUT, pending_once())
-            }),
-            _ => one(&runtime, tasks, workers, slice, || {
+            0 => one(&runtimes[0], tasks, workers, slice, pending_once),
+            2 => one(&runtimes[1], tasks, workers, slice, || {
                 Tickwheel.timeout(TIMEOUT, pending_once())
+            }),
+            tokio => one(&runtimes[tokio - 1], tasks, workers, slice, || {
+                Tokio.timeout(TIMEOUT, pending_once())
             }),
         })
     };
-    let [without, tokio, wheel] = in_turns(ROUNDS * SLICES, progress, competitors)?;
+    let [without, timers @ ..] = in_turns::<{ 1 + COMPETITORS }, _>(ROUNDS * SLICES, progress, competitors)?;
     // On one worker, whatever disturbs a slice makes it longer. On several, a worker that is preempted leaves
     // the lock to the others, so the shortest slice is that in which they were not at it at once.
     let of_round = if workers == 1 { least } else { median };
     let of_rounds = |slices: Vec<f64>| slices.chunks(SLICES).map(of_round).collect::<Vec<_>>();
     let without = of_rounds(without);
-    Ok([tokio, wheel].map(|slices| {
+    Ok(timers.map(|slices| {
         let rounds = of_rounds(slices).into_iter().zip(&without);
         rounds
             // Each reads the clock once at least, whatever the subtraction of the noisy work without a timer
@@ -128,6 +123,20 @@ fn costs(
             .map(|(with, without)| (with - without).max(reading))
             .collect()
     }))
+}
+
+/// A server always has some timers that are due sooner. Where there is none, each of Tokio's timers begins
+/// with a system call.
+fn runtime(competitor: usize, workers: usize) -> io::Result<Runtime> {
+    let runtime = multi_thread_for(competitor, workers)?;
+    for number in 0..10 {
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(1000 + 37 * number)).await;
+            }
+        });
+    }
+    Ok(runtime)
 }
 
 fn least(slices: &[f64]) -> f64 {

@@ -135,7 +135,6 @@ fn split(connections: usize, [without, tokio, wheel]: [Vec<Slice>; 3]) -> Server
                 Unit::Micros,
                 [of(&tokio, Slice::cpu), of(&wheel, Slice::cpu)],
             )],
-            clock_reading: None,
             others: None,
         },
         kernel: cpu * kernel / all,

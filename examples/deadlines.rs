@@ -22,20 +22,18 @@ use std::{
 
 use axum::{
     Router,
-    body::Body,
     extract::{Path, Request},
     http::StatusCode,
     response::IntoResponse,
     routing::get,
 };
-use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use reqwest::Client;
 use tickwheel::{
     deadline,
     time::sleep,
-    tower::{DeadlineHeader, DeadlineLayer, PropagateLayer},
+    tower::{DeadlineHeader, DeadlineLayer},
 };
 use tokio::{net::TcpListener, task::yield_now};
-use tower::{Layer, ServiceExt};
 
 const BUDGET: Duration = Duration::from_millis(300);
 const REQUESTS: u64 = 100;
@@ -46,6 +44,7 @@ struct Service {
     /// How many milliseconds of the processor a request takes.
     work: u64,
     next: Option<SocketAddr>,
+    client: Client,
     passes_on: bool,
     requests: AtomicU64,
     requests_for_nobody: AtomicU64,
@@ -84,15 +83,16 @@ async fn work(service: Arc<Service>, began: Instant) -> StatusCode {
     let Some(next) = service.next else {
         return StatusCode::OK;
     };
-    let header = DeadlineHeader::grpc_timeout();
-    let client = PropagateLayer::new(move |request: &mut Request, left| {
-        if service.passes_on {
-            header.write(request.headers_mut(), left);
-        }
-    })
-    .layer(Client::builder(TokioExecutor::new()).build_http());
-    let request = Request::get(format!("http://{next}/{}", began.elapsed().as_micros()));
-    let response = client.oneshot(request.body(Body::empty()).unwrap()).await;
+    let mut request = service
+        .client
+        .get(format!("http://{next}/{}", began.elapsed().as_micros()))
+        .build()
+        .expect("a valid address");
+    // A client that is a tower service has `PropagateLayer` for this.
+    if let Some(left) = deadline::remaining().filter(|_| service.passes_on) {
+        DeadlineHeader::grpc_timeout().write(request.headers_mut(), left);
+    }
+    let response = service.client.execute(request).await;
     response.map_or(StatusCode::BAD_GATEWAY, |response| response.status())
 }
 
@@ -123,10 +123,10 @@ async fn run(passes_on: bool) -> Result<(), Box<dyn Error>> {
         services.push(service);
     }
     let url = format!("http://{}/0", next.unwrap());
-    let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+    let client = Client::new();
     let mut asked = tokio::task::JoinSet::new();
     for _ in 0..REQUESTS {
-        asked.spawn(client.get(url.parse()?));
+        asked.spawn(client.get(&url).send());
         sleep(Duration::from_millis(20)).await;
     }
     let mut in_time = 0;

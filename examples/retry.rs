@@ -1,65 +1,57 @@
-//! Calls to a flaky server, each retried after 1 s, 3 s and 5 s unless an answer comes first.
+//! Calls to a flaky server, each retried for as long as its budget lasts, with pauses that grow and jitter.
 //!
-//! When a call starts, it schedules all its retries on a wheel with a tick of 10 ms. When an answer comes, it
-//! cancels the remaining ones, so a retry that is not needed never becomes a Tokio task.
+//! The budget is a deadline around the whole call. Each attempt has a timeout of its own, and
+//! `deadline::timeout` says which of the two has elapsed, so a call that has no time left does not try again.
 //!
 //!     cargo run --release -p examples --bin retry
 
 use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
-use tickwheel::{Scheduled, Wheel};
+use tickwheel::{
+    Wheel,
+    deadline::{self, LimitError},
+    time::{interval, sleep},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::mpsc,
     task::JoinSet,
 };
 
 const CALLS: u64 = 400;
-const TICK: Duration = Duration::from_millis(10);
-const RETRIES: [Duration; 3] = [
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-    Duration::from_secs(5),
-];
-const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(800);
-const GIVE_UP: Duration = Duration::from_secs(6);
+const BUDGET: Duration = Duration::from_secs(2);
+const ATTEMPT: Duration = Duration::from_millis(300);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 #[tokio::main]
 async fn main() -> io::Result<()> {
-    let wheel = Wheel::builder()
-        .tick_duration(TICK)
-        .name("retries")
-        .build()
-        .expect("10 ms are within a tick's limits");
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let server = listener.local_addr()?;
     tokio::spawn(serve(listener));
 
     println!("{CALLS} calls to {server}, which drops one connection in five and lets one in ten hang");
     // All calls at once would overrun the server's backlog, which is another story.
-    let mut pace = wheel.interval(TICK);
+    let mut pace = interval(Duration::from_millis(10));
     let mut calls = JoinSet::new();
     for number in 0..CALLS {
         pace.tick().await;
-        calls.spawn(call(wheel.clone(), server, number));
+        calls.spawn(deadline::within(BUDGET, call(server, number)));
     }
     let mut outcomes = BTreeMap::new();
     while let Some(ended) = calls.join_next().await {
-        *outcomes.entry(ended?).or_insert(0) += 1;
+        // The scope itself ends a call that is between two attempts when its time is up.
+        let answered = ended?.unwrap_or(None);
+        *outcomes.entry(answered).or_insert(0) += 1;
     }
     for (answered, count) in outcomes {
         match answered {
-            None => println!("{count:>5} never answered"),
+            None => println!("{count:>5} not answered within {BUDGET:?}"),
             Some(0) => println!("{count:>5} answered at once"),
-            Some(attempt) => println!(
-                "{count:>5} answered when retried after {:?}",
-                RETRIES[attempt - 1]
-            ),
+            Some(retries) => println!("{count:>5} answered by retry {retries}"),
         }
     }
 
-    let metrics = wheel.metrics();
+    let metrics = Wheel::global().metrics();
     println!(
         "timers: {} registered = {} expired + {} cancelled + {} pending",
         metrics.registered, metrics.expired, metrics.cancelled, metrics.pending
@@ -67,38 +59,19 @@ async fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Which attempt was answered first: 0 is the call itself, 1 to 3 its retries.
-async fn call(wheel: Wheel, server: SocketAddr, number: u64) -> Option<usize> {
-    let (answered, mut answers) = mpsc::channel(1 + RETRIES.len());
-    // Dropped with this call, they start no more, and what has started ends.
-    let _retries: Vec<Scheduled<()>> = (1..)
-        .zip(RETRIES)
-        .map(|(attempt, delay)| {
-            let retry = try_once(wheel.clone(), server, number, attempt, answered.clone());
-            wheel.schedule(delay, retry).abort_on_drop()
-        })
-        .collect();
-    tokio::spawn(try_once(wheel.clone(), server, number, 0, answered));
-
-    // Every attempt holds a sender: when all have failed there is nothing left to wait for.
-    wheel.timeout(GIVE_UP, answers.recv()).await.unwrap_or(None)
-}
-
-async fn try_once(
-    wheel: Wheel,
-    server: SocketAddr,
-    number: u64,
-    attempt: usize,
-    answered: mpsc::Sender<usize>,
-) {
-    match wheel.timeout(ATTEMPT_TIMEOUT, exchange(server, number)).await {
-        Ok(Ok(answer)) if answer == number * number => {
-            // Nobody listens any more when another attempt was faster.
-            let _ = answered.send(attempt).await;
+/// Returns which attempt was answered, or `None` if the budget did not last.
+async fn call(server: SocketAddr, number: u64) -> Option<u32> {
+    for attempt in 0.. {
+        match deadline::timeout(ATTEMPT, exchange(server, number)).await {
+            Ok(Ok(answer)) if answer == number * number => return Some(attempt),
+            Err(LimitError::Deadline) => return None,
+            // A broken connection, a wrong answer, or none in time.
+            _ => {}
         }
-        // What the retries are for.
-        _ => {}
+        let pause = FIRST_PAUSE * 2_u32.pow(attempt.min(5));
+        sleep(pause.mul_f64(fastrand::f64())).await;
     }
+    None
 }
 
 async fn exchange(server: SocketAddr, number: u64) -> io::Result<u64> {

@@ -43,7 +43,7 @@ impl Wheel {
     /// use tickwheel::Wheel;
     /// use std::time::Duration;
     ///
-    /// # #[tokio::main(flavor = "current_thread")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let wheel = Wheel::new();
     /// let heartbeat = wheel

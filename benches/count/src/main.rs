@@ -50,8 +50,7 @@ const TASKS: u64 = 50;
 
 const CONNECTIONS: usize = 50;
 
-const USAGE: &str =
-    "usage: count none|tickwheel|tokio|alternative WORK TIMES, where WORK is a line of .ci/instructions.limits";
+const USAGE: &str = "usage: count none|tickwheel|tokio|alternative WORK TIMES, where WORK is a line of .ci/instructions.limits";
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -2,18 +2,22 @@
 
 use std::{
     fmt,
+    future::Future,
+    marker::PhantomData,
+    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::time::Instant;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Layered,
-    answer::{Answer, Answered, Fail, RespondWith},
-    body::{HeadOnly, InScope, LimitBody},
+    BoxError,
+    body::{BodyScope, DeadlineBody},
+    wraps_a_service,
 };
 use crate::{
     deadline::{Within, within_from_now},
@@ -54,12 +58,17 @@ use crate::{
 ///     Some(header.read(request.headers()).unwrap_or(MAX).min(MAX))
 /// });
 /// ```
+///
+/// # Type parameters
+///
+/// `D` is the closure given to [`from_request`](DeadlineLayer::from_request). `R` is the closure given to
+/// [`respond_with`](DeadlineLayer::respond_with), and `B` the `bool` given to
+/// [`bodies`](DeadlineLayer::bodies); each is `()` until then.
 #[derive(Clone)]
-pub struct DeadlineLayer<D, A = Fail, L = HeadOnly> {
+pub struct DeadlineLayer<D, R = (), B = ()> {
     left: D,
-    answer: A,
-    /// Returns what limits the bodies of a request whose time counts from this instant.
-    bodies: fn(Option<Instant>) -> L,
+    respond: R,
+    bodies: B,
 }
 
 impl<D> DeadlineLayer<D> {
@@ -81,13 +90,13 @@ impl<D> DeadlineLayer<D> {
     {
         DeadlineLayer {
             left,
-            answer: Fail,
-            bodies: |_| HeadOnly,
+            respond: (),
+            bodies: (),
         }
     }
 }
 
-impl<D, L> DeadlineLayer<D, Fail, L> {
+impl<D, B> DeadlineLayer<D, (), B> {
     /// Returns a layer whose services answer a late request with what `respond` returns for the [`Elapsed`].
     ///
     /// The only errors of these services are those of the inner service.
@@ -99,19 +108,19 @@ impl<D, L> DeadlineLayer<D, Fail, L> {
     ///
     /// let layer = DeadlineLayer::from_request(|_: &String| None).respond_with(|_| "too late");
     /// ```
-    pub fn respond_with<F, Response>(self, respond: F) -> DeadlineLayer<D, RespondWith<F>, L>
+    pub fn respond_with<R, Response>(self, respond: R) -> DeadlineLayer<D, R, B>
     where
-        F: Fn(Elapsed) -> Response + Clone,
+        R: Fn(Elapsed) -> Response + Clone,
     {
         DeadlineLayer {
             left: self.left,
-            answer: RespondWith(respond),
+            respond,
             bodies: self.bodies,
         }
     }
 }
 
-impl<D, A, L> DeadlineLayer<D, A, L> {
+impl<D, R, B> DeadlineLayer<D, R, B> {
     /// Sets whether the deadline of a request holds for its bodies too.
     ///
     /// Without this call, it holds until the head of the response. With it, the layer wraps services of
@@ -152,25 +161,25 @@ impl<D, A, L> DeadlineLayer<D, A, L> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn bodies(self, limited: bool) -> DeadlineLayer<D, A, InScope> {
+    pub fn bodies(self, limited: bool) -> DeadlineLayer<D, R, bool> {
         DeadlineLayer {
             left: self.left,
-            answer: self.answer,
-            bodies: InScope::of_bodies(limited),
+            respond: self.respond,
+            bodies: limited,
         }
     }
 }
 
-impl<S, D: Clone, A: Clone, L: Clone> Layer<S> for DeadlineLayer<D, A, L> {
-    type Service = Deadline<S, D, A, L>;
+impl<S, D: Clone, R: Clone, B: Clone> Layer<S> for DeadlineLayer<D, R, B> {
+    type Service = Deadline<S, D, R, B>;
 
-    fn layer(&self, inner: S) -> Deadline<S, D, A, L> {
+    fn layer(&self, inner: S) -> Deadline<S, D, R, B> {
         let layer = self.clone();
-        Layered { inner, layer }
+        Deadline { inner, layer }
     }
 }
 
-impl<D, A, L> fmt::Debug for DeadlineLayer<D, A, L> {
+impl<D, R, B> fmt::Debug for DeadlineLayer<D, R, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadlineLayer").finish_non_exhaustive()
     }
@@ -219,37 +228,205 @@ impl<D, A, L> fmt::Debug for DeadlineLayer<D, A, L> {
 /// # Ok(())
 /// # }
 /// ```
-pub type Deadline<S, D, A = Fail, L = HeadOnly> = Layered<S, DeadlineLayer<D, A, L>>;
+#[derive(Clone)]
+pub struct Deadline<S, D, R = (), B = ()> {
+    inner: S,
+    layer: DeadlineLayer<D, R, B>,
+}
 
-impl<S, D, A, L, Sent> Service<Sent> for Layered<S, DeadlineLayer<D, A, L>>
-where
-    L: LimitBody<Sent> + LimitBody<S::Response> + Default,
-    S: Service<<L as LimitBody<Sent>>::Limited>,
-    D: Fn(&Sent) -> Option<Duration>,
-    A: Answer<Elapsed, S::Response, S::Error> + Clone,
-{
-    type Response = <L as LimitBody<S::Response>>::Limited;
-    type Error = A::Error;
-    type Future = DeadlineFuture<S::Future, A, L>;
+wraps_a_service! {
+    impl[S, D, R, B] Deadline<S, D, R, B>,
+    "tickwheel::tower::DeadlineLayer::from_request(|_: &String| None).layer(\"a service\")"
+}
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        self.inner.poll_ready(cx).map_err(A::pass)
-    }
-
-    fn call(&mut self, request: Sent) -> Self::Future {
-        let left = (self.layer.left)(&request);
-        let mut bodies = L::default();
+impl<S, D, R: Clone, B> Deadline<S, D, R, B> {
+    /// Calls the inner service, inside the scope of a request that has `left` from now, with what `prepare`
+    /// returns for the scope that its bodies are to keep.
+    fn call_within<Prepared>(
+        &mut self,
+        left: Option<Duration>,
+        limits_bodies: bool,
+        prepare: impl FnOnce(BodyScope) -> Prepared,
+    ) -> DeadlineFuture<S::Future, R, B>
+    where
+        S: Service<Prepared>,
+    {
+        let mut scope = BodyScope::default();
         let response = within_from_now(left, |start| {
-            bodies = (self.layer.bodies)(start);
-            self.inner.call(bodies.limit(request))
+            if limits_bodies {
+                scope = BodyScope::current(start);
+            }
+            self.inner.call(prepare(scope))
         });
-        Answered {
+        DeadlineFuture {
             response,
-            answer: self.layer.answer.clone(),
-            bodies,
+            respond: self.layer.respond.clone(),
+            scope,
+            bodies: PhantomData,
         }
     }
 }
 
-/// The response future of a [`Deadline`].
-pub type DeadlineFuture<F, A, L = HeadOnly> = Answered<Within<F>, A, L>;
+impl<S, D, Sent> Service<Sent> for Deadline<S, D>
+where
+    S: Service<Sent, Error: Into<BoxError>>,
+    D: Fn(&Sent) -> Option<Duration>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = DeadlineFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Sent) -> Self::Future {
+        let left = (self.layer.left)(&request);
+        self.call_within(left, false, |_| request)
+    }
+}
+
+impl<S, D, R, Sent> Service<Sent> for Deadline<S, D, R>
+where
+    S: Service<Sent>,
+    D: Fn(&Sent) -> Option<Duration>,
+    R: Fn(Elapsed) -> S::Response + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = DeadlineFuture<S::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Sent) -> Self::Future {
+        let left = (self.layer.left)(&request);
+        self.call_within(left, false, |_| request)
+    }
+}
+
+impl<S, D, Sent, Answered> Service<Request<Sent>> for Deadline<S, D, (), bool>
+where
+    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Answered>, Error: Into<BoxError>>,
+    D: Fn(&Request<Sent>) -> Option<Duration>,
+{
+    type Response = Response<DeadlineBody<Answered>>;
+    type Error = BoxError;
+    type Future = DeadlineFuture<S::Future, (), bool>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Sent>) -> Self::Future {
+        let (left, limits_bodies) = ((self.layer.left)(&request), self.layer.bodies);
+        self.call_within(left, limits_bodies, |scope| scope.of_request(request))
+    }
+}
+
+impl<S, D, R, Sent, Answered> Service<Request<Sent>> for Deadline<S, D, R, bool>
+where
+    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Answered>>,
+    D: Fn(&Request<Sent>) -> Option<Duration>,
+    R: Fn(Elapsed) -> Response<Answered> + Clone,
+{
+    type Response = Response<DeadlineBody<Answered>>;
+    type Error = S::Error;
+    type Future = DeadlineFuture<S::Future, R, bool>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Sent>) -> Self::Future {
+        let (left, limits_bodies) = ((self.layer.left)(&request), self.layer.bodies);
+        self.call_within(left, limits_bodies, |scope| scope.of_request(request))
+    }
+}
+
+pin_project! {
+    /// The response future of a [`Deadline`].
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct DeadlineFuture<F, R = (), B = ()> {
+        #[pin]
+        response: Within<F>,
+        respond: R,
+        scope: BodyScope,
+        bodies: PhantomData<B>,
+    }
+}
+
+impl<F, T, E> Future for DeadlineFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<T, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().response.poll(cx).map(|in_time| match in_time {
+            Ok(outcome) => outcome.map_err(Into::into),
+            Err(elapsed) => Err(elapsed.into()),
+        })
+    }
+}
+
+impl<F, R, T, E> Future for DeadlineFuture<F, R>
+where
+    F: Future<Output = Result<T, E>>,
+    R: Fn(Elapsed) -> T,
+{
+    type Output = Result<T, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let respond = this.respond;
+        let in_time = this.response.poll(cx);
+        in_time.map(|in_time| in_time.unwrap_or_else(|elapsed| Ok(respond(elapsed))))
+    }
+}
+
+impl<F, Answered, E> Future for DeadlineFuture<F, (), bool>
+where
+    F: Future<Output = Result<Response<Answered>, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<Response<DeadlineBody<Answered>>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let scope = *this.scope;
+        this.response.poll(cx).map(|in_time| match in_time {
+            Ok(Ok(response)) => Ok(scope.of_response(response)),
+            Ok(Err(error)) => Err(error.into()),
+            Err(elapsed) => Err(elapsed.into()),
+        })
+    }
+}
+
+impl<F, R, Answered, E> Future for DeadlineFuture<F, R, bool>
+where
+    F: Future<Output = Result<Response<Answered>, E>>,
+    R: Fn(Elapsed) -> Response<Answered>,
+{
+    type Output = Result<Response<DeadlineBody<Answered>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let (respond, scope) = (this.respond, *this.scope);
+        this.response.poll(cx).map(|in_time| match in_time {
+            Ok(outcome) => outcome.map(|response| scope.of_response(response)),
+            // The deadline has passed, and does not limit the answer to that.
+            Err(elapsed) => Ok(BodyScope::default().of_response(respond(elapsed))),
+        })
+    }
+}
+
+impl<F: fmt::Debug, R, B> fmt::Debug for DeadlineFuture<F, R, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadlineFuture")
+            .field("response", &self.response)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,6 +1,6 @@
 //! Timeouts and deadlines for tower, on a wheel.
 //!
-//! [`Timeout`] corresponds to `tower::timeout`, and [`Respond`] answers a late request with a response
+//! [`TimeoutLayer`] corresponds to that of `tower::timeout`, and may answer a late request with a response
 //! instead of an error.
 //!
 //! [`DeadlineLayer`] limits each request to the time that its caller has left, and [`PropagateLayer`] passes
@@ -20,7 +20,6 @@
 //!
 //! The body that has run out of time drops what is inside it, and ends with a [`BodyElapsed`].
 
-mod answer;
 mod body;
 mod deadline;
 mod header;
@@ -29,72 +28,73 @@ mod timeout;
 
 use std::error::Error;
 
-pub use answer::{Answered, Fail, RespondWith};
 pub use body::{
-    BodyElapsed, DeadlineBody, HeadOnly, InScope, LimitedResponse, RequestBodyTimeout,
-    RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
+    BodyElapsed, DeadlineBody, RequestBodyTimeout, RequestBodyTimeoutLayer, ResponseBodyTimeout,
+    ResponseBodyTimeoutFuture, ResponseBodyTimeoutLayer, TimeoutBody,
 };
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer};
 pub use header::DeadlineHeader;
-pub use propagate::{Propagate, PropagateLayer};
-pub use timeout::{Respond, RespondFuture, RespondLayer, ResponseFuture, Timeout, TimeoutFor, TimeoutLayer};
+pub use propagate::{Propagate, PropagateFuture, PropagateLayer};
+pub use timeout::{Timeout, TimeoutFuture, TimeoutLayer};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A service under one of the layers of this module: a [`Timeout`], a [`Deadline`], a
-/// [`Propagate`], a [`RequestBodyTimeout`] or a
-/// [`ResponseBodyTimeout`].
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tickwheel::{Wheel, tower::{Layered, TimeoutLayer}};
-/// use tower::Layer;
-///
-/// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_secs(1));
-/// let service: Layered<&str, TimeoutLayer> = layer.layer("a service");
-/// ```
-#[derive(Clone, Debug)]
-pub struct Layered<S, L> {
-    inner: S,
-    layer: L,
+/// Gives a service of this module its access to the service inside, and `Debug`, for which a closure need not
+/// be `Debug`. `$example` creates one around `"a service"`.
+macro_rules! wraps_a_service {
+    (impl[$($generics:tt)*] $Service:ident<$($arguments:ident),*>, $example:literal) => {
+        impl<$($generics)*> $Service<$($arguments),*> {
+            /// Returns a reference to the service inside.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("let service = ", $example, ";")]
+            /// assert_eq!(*service.get_ref(), "a service");
+            /// # use tower::Layer;
+            /// ```
+            pub fn get_ref(&self) -> &S {
+                &self.inner
+            }
+
+            /// Returns a mutable reference to the service inside.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("let mut service = ", $example, ";")]
+            /// *service.get_mut() = "another";
+            /// # use tower::Layer;
+            /// ```
+            pub fn get_mut(&mut self) -> &mut S {
+                &mut self.inner
+            }
+
+            /// Consumes this service and returns the one inside.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("let service = ", $example, ";")]
+            /// assert_eq!(service.into_inner(), "a service");
+            /// # use tower::Layer;
+            /// ```
+            pub fn into_inner(self) -> S {
+                self.inner
+            }
+        }
+
+        impl<$($generics)*> std::fmt::Debug for $Service<$($arguments),*>
+        where
+            S: std::fmt::Debug,
+        {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Service))
+                    .field("inner", &self.inner)
+                    .field("layer", &self.layer)
+                    .finish()
+            }
+        }
+    };
 }
-
-impl<S, L> Layered<S, L> {
-    /// Returns a reference to the inner service.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use tickwheel::{Wheel, tower::Timeout};
-    /// assert_eq!(*Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_ref(), "a service");
-    /// ```
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// Returns a mutable reference to the inner service.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use tickwheel::{Wheel, tower::Timeout};
-    /// *Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_mut() = "another";
-    /// ```
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Consumes this service and returns the inner one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use tickwheel::{Wheel, tower::Timeout};
-    /// assert_eq!(Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").into_inner(), "a service");
-    /// ```
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-}
+use wraps_a_service;

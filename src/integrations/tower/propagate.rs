@@ -2,17 +2,20 @@
 
 use std::{
     fmt,
+    future::Future,
+    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::time::Instant;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Layered,
-    body::{HeadOnly, InScope, LimitBody, LimitedResponse},
+    body::{BodyScope, DeadlineBody},
+    wraps_a_service,
 };
 use crate::deadline::remaining;
 
@@ -39,11 +42,15 @@ use crate::deadline::remaining;
 /// assert_eq!(sent.await.unwrap().headers()["connect-timeout-ms"], "200");
 /// # }
 /// ```
+///
+/// # Type parameters
+///
+/// `W` is the closure given to [`new`](PropagateLayer::new), and `B` the `bool` given to
+/// [`bodies`](PropagateLayer::bodies), or `()` until then.
 #[derive(Clone)]
-pub struct PropagateLayer<W, L = HeadOnly> {
+pub struct PropagateLayer<W, B = ()> {
     write: W,
-    /// Returns what limits the bodies of a request.
-    bodies: fn(Option<Instant>) -> L,
+    bodies: B,
 }
 
 impl<W> PropagateLayer<W> {
@@ -74,14 +81,11 @@ impl<W> PropagateLayer<W> {
     where
         W: Fn(&mut Request, Duration) + Clone,
     {
-        PropagateLayer {
-            write,
-            bodies: |_| HeadOnly,
-        }
+        PropagateLayer { write, bodies: () }
     }
 }
 
-impl<W, L> PropagateLayer<W, L> {
+impl<W, B> PropagateLayer<W, B> {
     /// Sets whether the bodies of a request keep the scope in which the request was made.
     ///
     /// Without this call, the caller's scope reaches a body only where the caller itself polls it. With it,
@@ -115,20 +119,36 @@ impl<W, L> PropagateLayer<W, L> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn bodies(self, limited: bool) -> PropagateLayer<W, InScope> {
+    pub fn bodies(self, limited: bool) -> PropagateLayer<W, bool> {
         PropagateLayer {
             write: self.write,
-            bodies: InScope::of_bodies(limited),
+            bodies: limited,
+        }
+    }
+
+    /// Writes the remaining time into a request, if there is a deadline.
+    fn write_remaining<Request>(&self, request: &mut Request)
+    where
+        W: Fn(&mut Request, Duration),
+    {
+        if let Some(remaining) = remaining() {
+            (self.write)(request, remaining);
         }
     }
 }
 
-impl<S, W: Clone, L: Clone> Layer<S> for PropagateLayer<W, L> {
-    type Service = Propagate<S, W, L>;
+impl<S, W: Clone, B: Clone> Layer<S> for PropagateLayer<W, B> {
+    type Service = Propagate<S, W, B>;
 
-    fn layer(&self, inner: S) -> Propagate<S, W, L> {
+    fn layer(&self, inner: S) -> Propagate<S, W, B> {
         let layer = self.clone();
-        Layered { inner, layer }
+        Propagate { inner, layer }
+    }
+}
+
+impl<W, B> fmt::Debug for PropagateLayer<W, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PropagateLayer").finish_non_exhaustive()
     }
 }
 
@@ -154,36 +174,86 @@ impl<S, W: Clone, L: Clone> Layer<S> for PropagateLayer<W, L> {
 /// assert_eq!(sent.await, Ok(Ok(second)));
 /// # }
 /// ```
-pub type Propagate<S, W, L = HeadOnly> = Layered<S, PropagateLayer<W, L>>;
+#[derive(Clone)]
+pub struct Propagate<S, W, B = ()> {
+    inner: S,
+    layer: PropagateLayer<W, B>,
+}
 
-impl<S, W, L, Sent> Service<Sent> for Layered<S, PropagateLayer<W, L>>
+wraps_a_service! {
+    impl[S, W, B] Propagate<S, W, B>,
+    "tickwheel::tower::PropagateLayer::new(|_: &mut String, _| ()).layer(\"a service\")"
+}
+
+impl<S, W, Sent> Service<Sent> for Propagate<S, W>
 where
-    L: LimitBody<Sent> + LimitBody<S::Response>,
-    S: Service<<L as LimitBody<Sent>>::Limited>,
+    S: Service<Sent>,
     W: Fn(&mut Sent, Duration),
 {
-    type Response = <L as LimitBody<S::Response>>::Limited;
+    type Response = S::Response;
     type Error = S::Error;
-    type Future = LimitedResponse<S::Future, L>;
+    type Future = S::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Sent) -> Self::Future {
-        if let Some(remaining) = remaining() {
-            (self.layer.write)(&mut request, remaining);
-        }
-        let bodies = (self.layer.bodies)(None);
-        LimitedResponse {
-            response: self.inner.call(bodies.limit(request)),
-            bodies,
+    fn call(&mut self, mut request: Sent) -> S::Future {
+        self.layer.write_remaining(&mut request);
+        self.inner.call(request)
+    }
+}
+
+impl<S, W, Sent, Answered> Service<Request<Sent>> for Propagate<S, W, bool>
+where
+    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Answered>>,
+    W: Fn(&mut Request<Sent>, Duration),
+{
+    type Response = Response<DeadlineBody<Answered>>;
+    type Error = S::Error;
+    type Future = PropagateFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Sent>) -> Self::Future {
+        self.layer.write_remaining(&mut request);
+        let scope = if self.layer.bodies {
+            BodyScope::current(None)
+        } else {
+            BodyScope::default()
+        };
+        PropagateFuture {
+            response: self.inner.call(scope.of_request(request)),
+            scope,
         }
     }
 }
 
-impl<W, L> fmt::Debug for PropagateLayer<W, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PropagateLayer").finish_non_exhaustive()
+pin_project! {
+    /// The response future of a [`Propagate`] with [`bodies`](PropagateLayer::bodies), whose response has a
+    /// [`DeadlineBody`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct PropagateFuture<F> {
+        #[pin]
+        response: F,
+        scope: BodyScope,
+    }
+}
+
+impl<F, B, E> Future for PropagateFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = Result<Response<DeadlineBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let scope = *this.scope;
+        this.response
+            .poll(cx)
+            .map_ok(|response| scope.of_response(response))
     }
 }

@@ -2,24 +2,26 @@
 
 use std::{
     fmt,
+    future::Future,
+    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{
-    Layered,
-    answer::{Answer, Answered, Fail, RespondWith},
-    body::HeadOnly,
-};
-use crate::{error::TimeoutError, timers::timeout::TryTimeout, wheel::Wheel};
+use super::{BoxError, wraps_a_service};
+use crate::{error::Elapsed, timers::timeout, wheel::Wheel};
 
 /// A layer that wraps services in a [`Timeout`], which returns an error if a response takes too long.
 ///
-/// With [`respond_with`](TimeoutLayer::respond_with), it wraps them in a [`Respond`], which answers with a
-/// response of your own instead.
+/// With [`respond_with`](TimeoutLayer::respond_with), the service answers with a response of your own instead.
+///
+/// Its timers are never rejected: neither [`max_pending`](crate::Builder::max_pending) nor a
+/// [`shutdown`](Wheel::shutdown) of the wheel concerns them. To shed load, use `tower::load_shed` and
+/// `tower::limit`.
 ///
 /// # Examples
 ///
@@ -28,15 +30,11 @@ use crate::{error::TimeoutError, timers::timeout::TryTimeout, wheel::Wheel};
 /// ```
 /// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
 /// use std::time::Duration;
-/// use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
+/// use tickwheel::{Wheel, tower::TimeoutLayer};
 ///
-/// let wheel = Wheel::new();
-/// let app: Router = Router::new().route("/", get(async || "hello")).layer(
-///     TimeoutLayer::new(&wheel, Duration::from_secs(10)).respond_with(|error| match error {
-///         TimeoutError::Elapsed => StatusCode::GATEWAY_TIMEOUT.into_response(),
-///         _ => StatusCode::SERVICE_UNAVAILABLE.into_response(), // the wheel is full, or has been shut down
-///     }),
-/// );
+/// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_secs(10))
+///     .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response());
+/// let app: Router = Router::new().route("/", get(async || "hello")).layer(layer);
 /// ```
 ///
 /// Without `respond_with`, another layer handles the error:
@@ -44,46 +42,37 @@ use crate::{error::TimeoutError, timers::timeout::TryTimeout, wheel::Wheel};
 /// ```
 /// use axum::{BoxError, Router, error_handling::HandleErrorLayer, http::StatusCode, routing::get};
 /// use std::time::Duration;
-/// use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
+/// use tickwheel::{Wheel, time::error::Elapsed, tower::TimeoutLayer};
 /// use tower::ServiceBuilder;
 ///
-/// let wheel = Wheel::new();
 /// let app: Router = Router::new().route("/", get(async || "hello")).layer(
 ///     ServiceBuilder::new()
 ///         .layer(HandleErrorLayer::new(async |error: BoxError| {
-///             match error.downcast_ref::<TimeoutError>() {
-///                 Some(TimeoutError::Elapsed) => StatusCode::GATEWAY_TIMEOUT,
-///                 _ => StatusCode::SERVICE_UNAVAILABLE,
-///             }
+///             if error.is::<Elapsed>() { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::INTERNAL_SERVER_ERROR }
 ///         }))
-///         .layer(TimeoutLayer::new(&wheel, Duration::from_secs(10))),
+///         .layer(TimeoutLayer::new(&Wheel::new(), Duration::from_secs(10))),
 /// );
 /// ```
-#[derive(Clone)]
-pub struct TimeoutLayer<D = Duration, A = Fail> {
-    wheel: Wheel,
-    durations: D,
-    answer: A,
-}
-
-/// A layer that wraps services in a [`Respond`], created by [`TimeoutLayer::respond_with`].
 ///
-/// # Examples
-///
-/// To name the type in a function's signature, write the closure's type as an `impl Fn`:
+/// To name the layer's type in the signature of a function, write those of its closures as `impl Fn`:
 ///
 /// ```
 /// use axum::{http::StatusCode, response::{IntoResponse, Response}};
 /// use std::time::Duration;
-/// use tickwheel::{TimeoutError, Wheel, tower::{RespondLayer, TimeoutLayer}};
+/// use tickwheel::{Wheel, time::error::Elapsed, tower::TimeoutLayer};
 ///
-/// fn in_ten_seconds(wheel: &Wheel) -> RespondLayer<Duration, impl Fn(TimeoutError) -> Response + Clone + use<>> {
+/// fn in_ten_seconds(wheel: &Wheel) -> TimeoutLayer<Duration, impl Fn(Elapsed) -> Response + Clone + use<>> {
 ///     TimeoutLayer::new(wheel, Duration::from_secs(10))
 ///         .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
 /// }
 /// # in_ten_seconds(&Wheel::new());
 /// ```
-pub type RespondLayer<D, F> = TimeoutLayer<D, RespondWith<F>>;
+#[derive(Clone)]
+pub struct TimeoutLayer<D = Duration, R = ()> {
+    wheel: Wheel,
+    duration: D,
+    respond: R,
+}
 
 impl TimeoutLayer {
     /// Creates a layer that gives every request the same time.
@@ -99,8 +88,8 @@ impl TimeoutLayer {
     pub fn new(wheel: &Wheel, duration: Duration) -> TimeoutLayer {
         TimeoutLayer {
             wheel: wheel.clone(),
-            durations: duration,
-            answer: Fail,
+            duration,
+            respond: (),
         }
     }
 }
@@ -126,13 +115,12 @@ impl<D> TimeoutLayer<D> {
     {
         TimeoutLayer {
             wheel: wheel.clone(),
-            durations: duration,
-            answer: Fail,
+            duration,
+            respond: (),
         }
     }
 
-    /// Returns a layer whose services answer a late request with what `respond` returns for the
-    /// [`TimeoutError`].
+    /// Returns a layer whose services answer a late request with what `respond` returns for the [`Elapsed`].
     ///
     /// The only errors of these services are those of the inner service.
     ///
@@ -147,19 +135,28 @@ impl<D> TimeoutLayer<D> {
     ///     .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response());
     /// let app: Router = Router::new().route("/", get(async || "hello").layer(layer));
     /// ```
-    pub fn respond_with<F, Response>(self, respond: F) -> RespondLayer<D, F>
+    pub fn respond_with<R, Response>(self, respond: R) -> TimeoutLayer<D, R>
     where
-        F: Fn(TimeoutError) -> Response + Clone,
+        R: Fn(Elapsed) -> Response + Clone,
     {
         TimeoutLayer {
             wheel: self.wheel,
-            durations: self.durations,
-            answer: RespondWith(respond),
+            duration: self.duration,
+            respond,
         }
     }
 }
 
-impl<D, A> fmt::Debug for TimeoutLayer<D, A> {
+impl<S, D: Clone, R: Clone> Layer<S> for TimeoutLayer<D, R> {
+    type Service = Timeout<S, D, R>;
+
+    fn layer(&self, inner: S) -> Timeout<S, D, R> {
+        let layer = self.clone();
+        Timeout { inner, layer }
+    }
+}
+
+impl<D, R> fmt::Debug for TimeoutLayer<D, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimeoutLayer")
             .field("wheel", &self.wheel)
@@ -167,35 +164,7 @@ impl<D, A> fmt::Debug for TimeoutLayer<D, A> {
     }
 }
 
-/// The timeout of a request: a [`Duration`], or a closure that computes one from the request.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tickwheel::tower::TimeoutFor;
-///
-/// assert_eq!(Duration::from_secs(1).timeout_for(&"request"), Duration::from_secs(1));
-/// assert_eq!((|request: &u64| Duration::from_secs(*request)).timeout_for(&2), Duration::from_secs(2));
-/// ```
-pub trait TimeoutFor<Request> {
-    /// Returns the timeout of `request`.
-    fn timeout_for(&self, request: &Request) -> Duration;
-}
-
-impl<Request> TimeoutFor<Request> for Duration {
-    fn timeout_for(&self, _: &Request) -> Duration {
-        *self
-    }
-}
-
-impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
-    fn timeout_for(&self, request: &Request) -> Duration {
-        self(request)
-    }
-}
-
-/// A service that returns an error if a response takes too long.
+/// A service that returns an error, or a response of its own, if a response takes too long.
 ///
 /// The response future of the inner service is polled first, and the time counts from its first pending poll.
 /// A response that is ready at once costs neither a lock nor a clock reading. The timeout is as precise as
@@ -214,14 +183,15 @@ impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
 ///
 /// # Errors
 ///
-/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or a [`TimeoutError`],
-/// which `downcast_ref` finds. A [`Respond`] has no error of its own.
+/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or an [`Elapsed`], which
+/// `downcast_ref` finds. With [`respond_with`](Timeout::respond_with), all errors are those of the inner
+/// service.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::Duration;
-/// use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
+/// use tickwheel::{Wheel, time::error::Elapsed, tower::TimeoutLayer};
 /// use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -235,51 +205,18 @@ impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
 ///
 /// assert_eq!(service.ready().await?.call("hello").await?, "world");
 /// let error = service.ready().await?.call("anybody there?").await.unwrap_err();
-/// assert_eq!(error.downcast_ref(), Some(&TimeoutError::Elapsed));
+/// assert!(error.is::<Elapsed>());
+///
+/// let mut service = service.respond_with(|_| "nobody is there");
+/// assert_eq!(service.ready().await?.call("anybody there?").await?, "nobody is there");
 /// # Ok(())
 /// # }
 /// ```
-pub type Timeout<S, D = Duration, A = Fail> = Layered<S, TimeoutLayer<D, A>>;
-
-/// A service that answers a request itself if the inner service does not answer in time.
-///
-/// The time counts as in [`Timeout`], with the same precision. The closure creates the answer from the
-/// [`TimeoutError`], which tells whether the time ran out or the wheel refused the timer.
-///
-/// # Cancellation
-///
-/// Dropping the response future drops that of the inner service and cancels the timer at once. When the
-/// service answers itself, the inner future is dropped only together with the response future.
-///
-/// # Panics
-///
-/// Panics in the same cases as [`Timeout`].
-///
-/// # Errors
-///
-/// The only errors are those of the inner service.
-///
-/// # Examples
-///
-/// ```
-/// use std::{convert::Infallible, time::Duration};
-/// use tickwheel::{Wheel, tower::TimeoutLayer};
-/// use tower::{Service, ServiceBuilder, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Infallible> {
-/// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_millis(20)).respond_with(|_| "nobody is there");
-/// let mut service = ServiceBuilder::new().layer(layer).service(service_fn(async |request: &str| match request {
-///     "hello" => Ok::<_, Infallible>("world"),
-///     _ => std::future::pending().await,
-/// }));
-///
-/// assert_eq!(service.call("hello").await?, "world");
-/// assert_eq!(service.call("anybody there?").await?, "nobody is there");
-/// # Ok(())
-/// # }
-/// ```
-pub type Respond<S, D, F> = Timeout<S, D, RespondWith<F>>;
+#[derive(Clone)]
+pub struct Timeout<S, D = Duration, R = ()> {
+    inner: S,
+    layer: TimeoutLayer<D, R>,
+}
 
 impl<S> Timeout<S> {
     /// Creates a service that gives every request the same time.
@@ -318,7 +255,7 @@ impl<S, D> Timeout<S, D> {
     }
 
     /// Converts this into a service that answers a late request with what `respond` returns for the
-    /// [`TimeoutError`], as [`TimeoutLayer::respond_with`] does.
+    /// [`Elapsed`], as [`TimeoutLayer::respond_with`] does.
     ///
     /// # Examples
     ///
@@ -329,83 +266,165 @@ impl<S, D> Timeout<S, D> {
     /// let service = Timeout::new(&Wheel::new(), Duration::from_secs(10), "a service")
     ///     .respond_with(|error| format!("sorry: {error}"));
     /// ```
-    pub fn respond_with<F, Response>(self, respond: F) -> Respond<S, D, F>
+    pub fn respond_with<R, Response>(self, respond: R) -> Timeout<S, D, R>
     where
-        F: Fn(TimeoutError) -> Response + Clone,
+        R: Fn(Elapsed) -> Response + Clone,
     {
-        Layered {
+        Timeout {
             inner: self.inner,
             layer: self.layer.respond_with(respond),
         }
     }
 }
 
-impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
-    type Service = Timeout<S, D, A>;
-
-    fn layer(&self, inner: S) -> Timeout<S, D, A> {
-        let layer = self.clone();
-        Layered { inner, layer }
-    }
+wraps_a_service! {
+    impl[S, D, R] Timeout<S, D, R>,
+    "tickwheel::tower::Timeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
 }
 
-impl<S, D, A, Request> Service<Request> for Layered<S, TimeoutLayer<D, A>>
-where
-    S: Service<Request>,
-    D: TimeoutFor<Request>,
-    A: Answer<TimeoutError, S::Response, S::Error> + Clone,
-{
-    type Response = S::Response;
-    type Error = A::Error;
-    type Future = ResponseFuture<S::Future, A>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        self.inner.poll_ready(cx).map_err(A::pass)
-    }
-
-    fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
-        let duration = self.layer.durations.timeout_for(&request);
-        Answered {
-            response: self.layer.wheel.try_timeout(duration, self.inner.call(request)),
-            answer: self.layer.answer.clone(),
-            bodies: HeadOnly,
+impl<S, D, R: Clone> Timeout<S, D, R> {
+    fn call_within<Request>(&mut self, duration: Duration, request: Request) -> TimeoutFuture<S::Future, R>
+    where
+        S: Service<Request>,
+    {
+        TimeoutFuture {
+            response: self.layer.wheel.timeout(duration, self.inner.call(request)),
+            respond: self.layer.respond.clone(),
         }
     }
 }
 
-/// The response future of a [`Timeout`].
-///
-/// # Examples
-///
-/// ```
-/// use tickwheel::{Wheel, tower::Timeout};
-/// use tower::{Service, ServiceExt, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tower::BoxError> {
-/// let echo = service_fn(async |request: u8| Ok::<u8, tower::BoxError>(request));
-/// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo);
-/// assert_eq!(service.ready().await?.call(7).await?, 7);
-/// # Ok(())
-/// # }
-/// ```
-pub type ResponseFuture<F, A = Fail> = Answered<TryTimeout<F>, A>;
+impl<S, Request> Service<Request> for Timeout<S>
+where
+    S: Service<Request, Error: Into<BoxError>>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = TimeoutFuture<S::Future>;
 
-/// The response future of a [`Respond`].
-///
-/// # Examples
-///
-/// ```
-/// use std::convert::Infallible;
-/// use tickwheel::{Wheel, tower::Timeout};
-/// use tower::{Service, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Infallible> {
-/// let echo = service_fn(async |request: u8| Ok::<u8, Infallible>(request));
-/// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo).respond_with(|_| 0);
-/// assert_eq!(service.call(7).await?, 7);
-/// # Ok(())
-/// # }
-/// ```
-pub type RespondFuture<R, F> = ResponseFuture<R, RespondWith<F>>;
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.call_within(self.layer.duration, request)
+    }
+}
+
+impl<S, D, Request> Service<Request> for Timeout<S, D>
+where
+    S: Service<Request, Error: Into<BoxError>>,
+    D: Fn(&Request) -> Duration,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = TimeoutFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.call_within((self.layer.duration)(&request), request)
+    }
+}
+
+impl<S, R, Request> Service<Request> for Timeout<S, Duration, R>
+where
+    S: Service<Request>,
+    R: Fn(Elapsed) -> S::Response + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = TimeoutFuture<S::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.call_within(self.layer.duration, request)
+    }
+}
+
+impl<S, D, R, Request> Service<Request> for Timeout<S, D, R>
+where
+    S: Service<Request>,
+    D: Fn(&Request) -> Duration,
+    R: Fn(Elapsed) -> S::Response + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = TimeoutFuture<S::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.call_within((self.layer.duration)(&request), request)
+    }
+}
+
+pin_project! {
+    /// The response future of a [`Timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Wheel, tower::Timeout};
+    /// use tower::{Service, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower::BoxError> {
+    /// let echo = service_fn(async |request: u8| Ok::<u8, tower::BoxError>(request));
+    /// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo);
+    /// assert_eq!(service.ready().await?.call(7).await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct TimeoutFuture<F, R = ()> {
+        #[pin]
+        response: timeout::Timeout<F>,
+        respond: R,
+    }
+}
+
+impl<F, T, E> Future for TimeoutFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<T, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().response.poll(cx).map(|in_time| match in_time {
+            Ok(outcome) => outcome.map_err(Into::into),
+            Err(elapsed) => Err(elapsed.into()),
+        })
+    }
+}
+
+impl<F, R, T, E> Future for TimeoutFuture<F, R>
+where
+    F: Future<Output = Result<T, E>>,
+    R: Fn(Elapsed) -> T,
+{
+    type Output = Result<T, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let respond = this.respond;
+        let in_time = this.response.poll(cx);
+        in_time.map(|in_time| in_time.unwrap_or_else(|elapsed| Ok(respond(elapsed))))
+    }
+}
+
+impl<F: fmt::Debug, R> fmt::Debug for TimeoutFuture<F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimeoutFuture")
+            .field("response", &self.response)
+            .finish_non_exhaustive()
+    }
+}

@@ -10,31 +10,15 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::{BodyElapsed, LimitBody, has_ended};
+use super::{BodyElapsed, has_ended};
 use crate::{
     deadline::{LimitError, Scoped, current},
     integrations::tower::BoxError,
 };
 
-/// Limits no body, as the layers do by default: the deadline of a request holds until the head of its
-/// response.
+/// The scope of a request, which its bodies keep, or none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HeadOnly;
-
-impl<Message> LimitBody<Message> for HeadOnly {
-    type Limited = Message;
-
-    fn limit(&self, message: Message) -> Message {
-        message
-    }
-}
-
-/// Keeps the bodies of a request inside its scope, as [`DeadlineLayer::bodies`] sets it: each body is a
-/// [`DeadlineBody`].
-///
-/// [`DeadlineLayer::bodies`]: crate::tower::DeadlineLayer::bodies
-#[derive(Clone, Copy, Debug, Default)]
-pub struct InScope(Option<Budget>);
+pub(in crate::integrations::tower) struct BodyScope(Option<Budget>);
 
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -43,39 +27,27 @@ struct Budget {
     deadline: Instant,
 }
 
-impl InScope {
-    /// Returns how a layer keeps the bodies of a request in scope, if they are to be `limited` at all.
-    pub(in crate::integrations::tower) fn of_bodies(limited: bool) -> fn(Option<Instant>) -> InScope {
-        if limited {
-            InScope::of_current
-        } else {
-            |_| InScope::default()
-        }
-    }
-
-    /// Returns what the current scope is for the bodies of a request whose time counts from `start`, or else
-    /// from now.
-    fn of_current(start: Option<Instant>) -> InScope {
-        InScope(current().map(|deadline| Budget {
+impl BodyScope {
+    /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from now.
+    pub(in crate::integrations::tower) fn current(start: Option<Instant>) -> BodyScope {
+        BodyScope(current().map(|deadline| Budget {
             start: start.unwrap_or_else(Instant::now),
             deadline,
         }))
     }
-}
 
-impl<B> LimitBody<Request<B>> for InScope {
-    type Limited = Request<DeadlineBody<B>>;
-
-    fn limit(&self, request: Request<B>) -> Request<DeadlineBody<B>> {
-        request.map(|body| DeadlineBody::new(body, *self, "request body"))
+    pub(in crate::integrations::tower) fn of_request<B>(
+        self,
+        request: Request<B>,
+    ) -> Request<DeadlineBody<B>> {
+        request.map(|body| DeadlineBody::new(body, self, "request body"))
     }
-}
 
-impl<B> LimitBody<Response<B>> for InScope {
-    type Limited = Response<DeadlineBody<B>>;
-
-    fn limit(&self, response: Response<B>) -> Response<DeadlineBody<B>> {
-        response.map(|body| DeadlineBody::new(body, *self, "response body"))
+    pub(in crate::integrations::tower) fn of_response<B>(
+        self,
+        response: Response<B>,
+    ) -> Response<DeadlineBody<B>> {
+        response.map(|body| DeadlineBody::new(body, self, "response body"))
     }
 }
 
@@ -128,13 +100,13 @@ pin_project! {
     pub struct DeadlineBody<B> {
         #[pin]
         body: Scoped<B>,
-        scope: InScope,
+        scope: BodyScope,
         name: &'static str,
     }
 }
 
 impl<B> DeadlineBody<B> {
-    fn new(body: B, scope: InScope, name: &'static str) -> DeadlineBody<B> {
+    fn new(body: B, scope: BodyScope, name: &'static str) -> DeadlineBody<B> {
         DeadlineBody {
             body: Scoped::new(Some(body), scope.0.map(|budget| budget.deadline)),
             scope,

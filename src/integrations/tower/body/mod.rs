@@ -4,60 +4,18 @@
 mod deadline;
 mod timeout;
 
-use std::{
-    error::Error,
-    fmt,
-    future::Future,
-    io,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{error::Error, fmt, io, time::Duration};
 
 use http_body::{Body, Frame};
-use pin_project_lite::pin_project;
 
 use crate::deadline::LimitError;
 
-pub use deadline::{DeadlineBody, HeadOnly, InScope};
+pub(super) use deadline::BodyScope;
+pub use deadline::DeadlineBody;
 pub use timeout::{
-    RequestBodyTimeout, RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
+    RequestBodyTimeout, RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutFuture,
+    ResponseBodyTimeoutLayer, TimeoutBody,
 };
-
-/// Limits the body of a request or a response, or leaves the message as it is. This trait cannot be
-/// implemented outside this crate.
-pub trait LimitBody<Message> {
-    /// The message, with its body limited.
-    type Limited;
-
-    /// Puts the body of `message` under the timeout or the deadline.
-    fn limit(&self, message: Message) -> Self::Limited;
-}
-
-pin_project! {
-    /// The response future of a service that limits the bodies of its responses.
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct LimitedResponse<F, L> {
-        #[pin]
-        pub(super) response: F,
-        pub(super) bodies: L,
-    }
-}
-
-impl<F, L, T, E> Future for LimitedResponse<F, L>
-where
-    F: Future<Output = Result<T, E>>,
-    L: LimitBody<T>,
-{
-    type Output = Result<L::Limited, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let limited = |response| this.bodies.limit(response);
-        this.response.poll(cx).map_ok(limited)
-    }
-}
 
 /// What a poll of a body yields.
 type Next<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;

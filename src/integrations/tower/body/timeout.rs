@@ -1,6 +1,7 @@
 //! `TimeoutBody`, and the layers that wrap the bodies of requests and responses in it.
 
 use std::{
+    future::Future,
     mem,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -14,10 +15,10 @@ use tokio::task::coop;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{BodyElapsed, LimitBody, LimitedResponse, has_ended};
+use super::{BodyElapsed, has_ended};
 use crate::{
     deadline::LimitError,
-    integrations::tower::{BoxError, Layered},
+    integrations::tower::{BoxError, wraps_a_service},
     timers::sleep::{HadBudget, Sleep},
     wheel::Wheel,
 };
@@ -149,100 +150,123 @@ where
     }
 }
 
-/// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of each
-/// request body.
-///
-/// # Examples
-///
-/// A server that gives up on a client that sends nothing of its upload for ten seconds:
-///
-/// ```
-/// use axum::{Router, routing::post};
-/// use std::time::Duration;
-/// use tickwheel::{Wheel, tower::RequestBodyTimeoutLayer};
-///
-/// let app: Router = Router::new()
-///     .route("/upload", post(async |body: String| format!("{} bytes", body.len())))
-///     .layer(RequestBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10)));
-/// ```
-#[derive(Clone, Debug)]
-pub struct RequestBodyTimeoutLayer {
-    wheel: Wheel,
-    timeout: Duration,
+/// Defines a layer and its service, which give each frame of a body the same time.
+macro_rules! limits_frames {
+    ($(#[$layer_docs:meta])* $Layer:ident, $(#[$service_docs:meta])* $Service:ident) => {
+        $(#[$layer_docs])*
+        #[derive(Clone, Debug)]
+        pub struct $Layer {
+            wheel: Wheel,
+            timeout: Duration,
+        }
+
+        impl $Layer {
+            /// Creates a layer that gives each frame of a body the same time.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::time::Duration;
+            #[doc = concat!("use tickwheel::{Wheel, tower::", stringify!($Layer), "};")]
+            ///
+            #[doc = concat!("let layer = ", stringify!($Layer), "::new(&Wheel::new(), Duration::from_secs(10));")]
+            /// ```
+            pub fn new(wheel: &Wheel, timeout: Duration) -> $Layer {
+                $Layer {
+                    wheel: wheel.clone(),
+                    timeout,
+                }
+            }
+        }
+
+        impl<S> Layer<S> for $Layer {
+            type Service = $Service<S>;
+
+            fn layer(&self, inner: S) -> $Service<S> {
+                let layer = self.clone();
+                $Service { inner, layer }
+            }
+        }
+
+        $(#[$service_docs])*
+        #[derive(Clone)]
+        pub struct $Service<S> {
+            inner: S,
+            layer: $Layer,
+        }
+
+        impl<S> $Service<S> {
+            /// Creates a service that gives each frame of a body the same time.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::time::Duration;
+            #[doc = concat!("use tickwheel::{Wheel, tower::", stringify!($Service), "};")]
+            ///
+            #[doc = concat!(
+                "let service = ", stringify!($Service), "::new(&Wheel::new(), Duration::from_secs(10), \"a service\");",
+            )]
+            /// ```
+            pub fn new(wheel: &Wheel, timeout: Duration, inner: S) -> $Service<S> {
+                $Layer::new(wheel, timeout).layer(inner)
+            }
+        }
+    };
 }
 
-impl RequestBodyTimeoutLayer {
-    /// Creates a layer that gives each frame of a request body the same time.
+limits_frames! {
+    /// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of each
+    /// request body.
     ///
     /// # Examples
     ///
+    /// A server that gives up on a client that sends nothing of its upload for ten seconds:
+    ///
     /// ```
-    /// # use std::time::Duration;
+    /// use axum::{Router, routing::post};
+    /// use std::time::Duration;
     /// use tickwheel::{Wheel, tower::RequestBodyTimeoutLayer};
     ///
-    /// let layer = RequestBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10));
+    /// let app: Router = Router::new()
+    ///     .route("/upload", post(async |body: String| format!("{} bytes", body.len())))
+    ///     .layer(RequestBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10)));
     /// ```
-    pub fn new(wheel: &Wheel, timeout: Duration) -> RequestBodyTimeoutLayer {
-        RequestBodyTimeoutLayer {
-            wheel: wheel.clone(),
-            timeout,
-        }
-    }
-}
-
-impl<S> Layer<S> for RequestBodyTimeoutLayer {
-    type Service = RequestBodyTimeout<S>;
-
-    fn layer(&self, inner: S) -> RequestBodyTimeout<S> {
-        let layer = self.clone();
-        Layered { inner, layer }
-    }
-}
-
-/// A service whose requests have a [`TimeoutBody`].
-///
-/// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the
-/// request fails with the error of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by
-/// HTTP/1, and says by HTTP/2 only that the stream was reset.
-///
-/// # Examples
-///
-/// ```
-/// use axum::{body::{Body, Bytes}, http::Request};
-/// use futures::stream;
-/// use http_body_util::BodyExt;
-/// use std::{convert::Infallible, time::Duration};
-/// use tickwheel::{Wheel, tower::{RequestBodyTimeout, TimeoutBody}};
-/// use tower::{Service, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// let upload = service_fn(|request: Request<TimeoutBody<Body>>| request.into_body().collect());
-/// let mut service = RequestBodyTimeout::new(&Wheel::new(), Duration::from_secs(2), upload);
-/// let silent = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
-/// let error = service.call(Request::new(silent)).await.unwrap_err();
-/// assert_eq!(error.to_string(), "timeout has elapsed: no frame of the request body came for 2s");
-/// # }
-/// ```
-pub type RequestBodyTimeout<S> = Layered<S, RequestBodyTimeoutLayer>;
-
-impl<S> RequestBodyTimeout<S> {
-    /// Creates a service that gives each frame of a request body the same time.
+    RequestBodyTimeoutLayer,
+    /// A service whose requests have a [`TimeoutBody`].
+    ///
+    /// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the
+    /// request fails with the error of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by
+    /// HTTP/1, and says by HTTP/2 only that the stream was reset.
     ///
     /// # Examples
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// use tickwheel::{Wheel, tower::RequestBodyTimeout};
+    /// use axum::{body::{Body, Bytes}, http::Request};
+    /// use futures::stream;
+    /// use http_body_util::BodyExt;
+    /// use std::{convert::Infallible, time::Duration};
+    /// use tickwheel::{Wheel, tower::{RequestBodyTimeout, TimeoutBody}};
+    /// use tower::{Service, service_fn};
     ///
-    /// let service = RequestBodyTimeout::new(&Wheel::new(), Duration::from_secs(10), "a service");
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let upload = service_fn(|request: Request<TimeoutBody<Body>>| request.into_body().collect());
+    /// let mut service = RequestBodyTimeout::new(&Wheel::new(), Duration::from_secs(2), upload);
+    /// let silent = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+    /// let error = service.call(Request::new(silent)).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "timeout has elapsed: no frame of the request body came for 2s");
+    /// # }
     /// ```
-    pub fn new(wheel: &Wheel, timeout: Duration, inner: S) -> RequestBodyTimeout<S> {
-        RequestBodyTimeoutLayer::new(wheel, timeout).layer(inner)
-    }
+    RequestBodyTimeout
 }
 
-impl<S, B> Service<Request<B>> for Layered<S, RequestBodyTimeoutLayer>
+wraps_a_service! {
+    impl[S] RequestBodyTimeout<S>,
+    "tickwheel::tower::RequestBodyTimeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
+}
+
+impl<S, B> Service<Request<B>> for RequestBodyTimeout<S>
 where
     S: Service<Request<TimeoutBody<B>>>,
 {
@@ -261,125 +285,100 @@ where
     }
 }
 
-/// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of each
-/// response body.
-///
-/// # Examples
-///
-/// A server that ends a response whose handler produces nothing for ten seconds:
-///
-/// ```
-/// use axum::{Router, routing::get};
-/// use std::time::Duration;
-/// use tickwheel::{Wheel, tower::ResponseBodyTimeoutLayer};
-///
-/// let app: Router = Router::new()
-///     .route("/", get(async || "hello"))
-///     .layer(ResponseBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10)));
-/// ```
-#[derive(Clone, Debug)]
-pub struct ResponseBodyTimeoutLayer {
-    wheel: Wheel,
-    timeout: Duration,
-}
-
-impl ResponseBodyTimeoutLayer {
-    /// Creates a layer that gives each frame of a response body the same time.
+limits_frames! {
+    /// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of each
+    /// response body.
     ///
     /// # Examples
     ///
+    /// A server that ends a response whose handler produces nothing for ten seconds:
+    ///
     /// ```
-    /// # use std::time::Duration;
+    /// use axum::{Router, routing::get};
+    /// use std::time::Duration;
     /// use tickwheel::{Wheel, tower::ResponseBodyTimeoutLayer};
     ///
-    /// let layer = ResponseBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10));
+    /// let app: Router = Router::new()
+    ///     .route("/", get(async || "hello"))
+    ///     .layer(ResponseBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10)));
     /// ```
-    pub fn new(wheel: &Wheel, timeout: Duration) -> ResponseBodyTimeoutLayer {
-        ResponseBodyTimeoutLayer {
-            wheel: wheel.clone(),
-            timeout,
-        }
-    }
-}
-
-impl<S> Layer<S> for ResponseBodyTimeoutLayer {
-    type Service = ResponseBodyTimeout<S>;
-
-    fn layer(&self, inner: S) -> ResponseBodyTimeout<S> {
-        let layer = self.clone();
-        Layered { inner, layer }
-    }
-}
-
-/// A service whose responses have a [`TimeoutBody`].
-///
-/// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets the
-/// stream. In a client, whoever reads the body gets the error.
-///
-/// # Examples
-///
-/// ```
-/// use axum::{body::{Body, Bytes}, http::{Request, Response}};
-/// use futures::stream;
-/// use http_body_util::BodyExt;
-/// use std::{convert::Infallible, time::Duration};
-/// use tickwheel::{Wheel, tower::ResponseBodyTimeout};
-/// use tower::{Service, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), Infallible> {
-/// let silent = service_fn(async |_: Request<Body>| {
-///     Ok::<_, Infallible>(Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
-/// });
-/// let mut service = ResponseBodyTimeout::new(&Wheel::new(), Duration::from_secs(2), silent);
-/// let response = service.call(Request::new(Body::empty())).await?;
-/// let error = response.into_body().collect().await.unwrap_err();
-/// assert_eq!(error.to_string(), "timeout has elapsed: no frame of the response body came for 2s");
-/// # Ok(())
-/// # }
-/// ```
-pub type ResponseBodyTimeout<S> = Layered<S, ResponseBodyTimeoutLayer>;
-
-impl<S> ResponseBodyTimeout<S> {
-    /// Creates a service that gives each frame of a response body the same time.
+    ResponseBodyTimeoutLayer,
+    /// A service whose responses have a [`TimeoutBody`].
+    ///
+    /// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets the
+    /// stream. In a client, whoever reads the body gets the error.
     ///
     /// # Examples
     ///
     /// ```
-    /// # use std::time::Duration;
+    /// use axum::{body::{Body, Bytes}, http::{Request, Response}};
+    /// use futures::stream;
+    /// use http_body_util::BodyExt;
+    /// use std::{convert::Infallible, time::Duration};
     /// use tickwheel::{Wheel, tower::ResponseBodyTimeout};
+    /// use tower::{Service, service_fn};
     ///
-    /// let service = ResponseBodyTimeout::new(&Wheel::new(), Duration::from_secs(10), "a service");
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Infallible> {
+    /// let silent = service_fn(async |_: Request<Body>| {
+    ///     Ok::<_, Infallible>(Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
+    /// });
+    /// let mut service = ResponseBodyTimeout::new(&Wheel::new(), Duration::from_secs(2), silent);
+    /// let response = service.call(Request::new(Body::empty())).await?;
+    /// let error = response.into_body().collect().await.unwrap_err();
+    /// assert_eq!(error.to_string(), "timeout has elapsed: no frame of the response body came for 2s");
+    /// # Ok(())
+    /// # }
     /// ```
-    pub fn new(wheel: &Wheel, timeout: Duration, inner: S) -> ResponseBodyTimeout<S> {
-        ResponseBodyTimeoutLayer::new(wheel, timeout).layer(inner)
-    }
+    ResponseBodyTimeout
 }
 
-impl<S, Sent, B> Service<Sent> for Layered<S, ResponseBodyTimeoutLayer>
+wraps_a_service! {
+    impl[S] ResponseBodyTimeout<S>,
+    "tickwheel::tower::ResponseBodyTimeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
+}
+
+impl<S, Sent, B> Service<Sent> for ResponseBodyTimeout<S>
 where
     S: Service<Sent, Response = Response<B>>,
 {
     type Response = Response<TimeoutBody<B>>;
     type Error = S::Error;
-    type Future = LimitedResponse<S::Future, ResponseBodyTimeoutLayer>;
+    type Future = ResponseBodyTimeoutFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Sent) -> Self::Future {
-        LimitedResponse {
+        ResponseBodyTimeoutFuture {
             response: self.inner.call(request),
-            bodies: self.layer.clone(),
+            layer: self.layer.clone(),
         }
     }
 }
 
-impl<B> LimitBody<Response<B>> for ResponseBodyTimeoutLayer {
-    type Limited = Response<TimeoutBody<B>>;
+pin_project! {
+    /// The response future of a [`ResponseBodyTimeout`], whose response has a [`TimeoutBody`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct ResponseBodyTimeoutFuture<F> {
+        #[pin]
+        response: F,
+        layer: ResponseBodyTimeoutLayer,
+    }
+}
 
-    fn limit(&self, response: Response<B>) -> Response<TimeoutBody<B>> {
-        response.map(|body| TimeoutBody::of("response body", &self.wheel, self.timeout, body))
+impl<F, B, E> Future for ResponseBodyTimeoutFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = Result<Response<TimeoutBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let ResponseBodyTimeoutLayer { wheel, timeout } = this.layer;
+        let limited = |body| TimeoutBody::of("response body", wheel, *timeout, body);
+        this.response.poll(cx).map_ok(|response| response.map(limited))
     }
 }

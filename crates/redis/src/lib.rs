@@ -34,6 +34,7 @@
 //! | `tickwheel_redis_jobs_waiting` | gauge | | jobs in the queue that wait, at the last sample |
 //! | `tickwheel_redis_jobs_running` | gauge | | jobs in the queue that were delivered and are not finished, at the last sample |
 //! | `tickwheel_redis_jobs_dead` | gauge | | dead jobs in the queue, at the last sample |
+//! | `tickwheel_redis_jobs_paused` | gauge | | 1 if the queue was paused at the last sample, else 0 |
 //! | `tickwheel_redis_jobs_oldest_due_seconds` | gauge | | for how long the oldest due job had been due that no worker had claimed, at the last sample; 0 if none was due |
 //! | `tickwheel_redis_jobs_sample_age_seconds` | gauge | | time since that sample |
 //! | `tickwheel_redis_jobs_deliveries_total` | counter | `attempt` | jobs that this process's workers yielded: the `first` time or a `later` one |
@@ -78,7 +79,8 @@ use {timers as local, validity as lost};
 
 pub use error::Error;
 pub use jobs::{
-    Counts, DeadJob, DelayedJobs, Job, JobError, QueueSample, Run, WaitingJob, Worker, WorkerBuilder,
+    Cancelled, Counts, DeadJob, DelayedJobs, Job, JobError, JobInfo, JobState, QueueSample, Repeated, Run,
+    WaitingJob, Worker, WorkerBuilder,
 };
 pub use lease::{Holder, Lease, Leases};
 pub use redis;

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, future::FutureExt};
+use futures::{
+    StreamExt,
+    future::{FutureExt, TryFutureExt},
+};
 use redis::aio::ConnectionManager;
 use support::{
     connect,
@@ -20,7 +23,7 @@ use support::{
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Leases};
+use tickwheel_redis::{Cancelled, DelayedJobs, Error, Leases};
 use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,7 +38,9 @@ async fn the_first_call_of_a_queue_has_a_limit() {
     let began = Instant::now();
     let outcomes = soon(futures::future::join_all([
         jobs.schedule("a", MINUTE, b"").boxed(),
-        jobs.cancel("a").boxed(),
+        jobs.cancel("a")
+            .map_ok(|found| found == Cancelled::Waiting)
+            .boxed(),
         jobs.counts().map(|counts| counts.map(|_| true)).boxed(),
     ]))
     .await;
@@ -94,7 +99,7 @@ async fn the_first_call_of_a_queue_has_one_limit_in_all() {
     let began = Instant::now();
     let outcomes = soon(futures::future::join_all([
         async { jobs().schedule("a", MINUTE, b"").await }.boxed(),
-        async { jobs().cancel("a").await }.boxed(),
+        async { jobs().cancel("a").await.map(|_| true) }.boxed(),
         async { jobs().counts().await.map(|_| true) }.boxed(),
         async { jobs().sample().await.map(|_| true) }.boxed(),
         async { jobs().dead(10).await.map(|_| true) }.boxed(),
@@ -208,6 +213,6 @@ async fn a_payload_key_of_another_type_is_a_clear_error() {
     // All is as it was.
     let counts = jobs.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running), (3, 1));
-    assert!(jobs.cancel("d").await.unwrap());
+    assert_eq!(jobs.cancel("d").await.unwrap(), Cancelled::Waiting);
     assert!(jobs.schedule("e", MINUTE, b"x").await.unwrap());
 }

@@ -1,7 +1,7 @@
 //! `DelayedJobs`, `Worker` and `Job`, on one server.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     future::pending,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -14,7 +14,7 @@ use support::{
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{Counts, DelayedJobs, Error, Notifications, Worker};
+use tickwheel_redis::{Cancelled, Counts, DelayedJobs, Error, Notifications, Worker};
 use tokio::time::sleep;
 
 mod support;
@@ -217,7 +217,7 @@ async fn ids_are_any_text_but_none() {
 async fn cancel_and_reschedule_of_what_waits_runs_is_dead_or_unknown() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
-    assert!(!jobs.cancel("a").await.unwrap());
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
     assert!(!jobs.reschedule("a", SECOND).await.unwrap());
     assert!(!jobs.revive("a").await.unwrap());
     assert!(!jobs.purge("a").await.unwrap());
@@ -227,18 +227,17 @@ async fn cancel_and_reschedule_of_what_waits_runs_is_dead_or_unknown() {
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
     assert_eq!((job.id(), job.payload()), ("a", &b"kept"[..]));
-    assert!(!jobs.cancel("a").await.unwrap());
     assert!(!jobs.reschedule("a", SECOND).await.unwrap());
     assert!(!jobs.revive("a").await.unwrap());
     assert!(!jobs.purge("a").await.unwrap());
 
     assert!(job.bury().await.unwrap());
-    assert!(!jobs.cancel("a").await.unwrap());
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
     assert!(!jobs.reschedule("a", SECOND).await.unwrap());
 
     jobs.schedule("b", HOUR, b"").await.unwrap();
-    assert!(jobs.cancel("b").await.unwrap());
-    assert!(!jobs.cancel("b").await.unwrap());
+    assert_eq!(jobs.cancel("b").await.unwrap(), Cancelled::Waiting);
+    assert_eq!(jobs.cancel("b").await.unwrap(), Cancelled::Absent);
     assert_counts(&jobs, 0, 0, 1).await;
 }
 
@@ -253,7 +252,7 @@ async fn a_claim_is_not_a_delivery() {
     let first = next(&mut prefetching).await;
     assert_eq!(first.id(), "0");
     assert_counts(&jobs, 9, 1, 0).await;
-    assert!(jobs.cancel("1").await.unwrap());
+    assert_eq!(jobs.cancel("1").await.unwrap(), Cancelled::Waiting);
     assert!(jobs.reschedule("2", HOUR).await.unwrap());
     assert_eq!(next(&mut prefetching).await.id(), "3");
     assert_counts(&jobs, 7, 2, 0).await;
@@ -350,7 +349,7 @@ async fn a_retried_job_can_be_cancelled_and_scheduled_anew() {
     assert!(next(&mut worker).await.retry_after(HOUR).await.unwrap());
     assert!(!jobs.schedule("a", HOUR, b"").await.unwrap());
     assert!(jobs.reschedule("a", 2 * HOUR).await.unwrap());
-    assert!(jobs.cancel("a").await.unwrap());
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Waiting);
     assert!(jobs.schedule("a", Duration::ZERO, b"new").await.unwrap());
     let job = next(&mut worker).await;
     assert_eq!((job.attempt(), job.payload()), (1, &b"new"[..]));
@@ -468,9 +467,9 @@ async fn cancel_and_reschedule_race_with_delivery() {
     let work = join_all((0..2).map(|_| {
         let worker = jobs.worker().lease(LEASE).look_ahead(50 * MS).start();
         worker.for_each_concurrent(8, |job| async {
-            let job = job.unwrap();
-            delivered.lock().unwrap().push((job.id().to_owned(), job.due()));
-            assert!(job.done().await.unwrap());
+            let id = job.as_ref().unwrap().id().to_owned();
+            let done = job.unwrap().done().await.unwrap();
+            delivered.lock().unwrap().push((id, done));
         })
     }));
     let meddle = join_all((0..JOBS).map(|n| {
@@ -478,9 +477,12 @@ async fn cancel_and_reschedule_race_with_delivery() {
         async move {
             sleep((n / 3) as u32 * MS).await;
             match n % 3 {
-                0 => jobs.cancel(&format!("{n}")).await.unwrap(),
-                1 => jobs.reschedule(&format!("{n}"), 50 * MS).await.unwrap(),
-                _ => false,
+                0 => Some(jobs.cancel(&format!("{n}")).await.unwrap()),
+                1 => {
+                    jobs.reschedule(&format!("{n}"), 50 * MS).await.unwrap();
+                    None
+                }
+                _ => None,
             }
         }
     }));
@@ -494,11 +496,15 @@ async fn cancel_and_reschedule_race_with_delivery() {
         meddled = finish => meddled,
     };
     let delivered = delivered.into_inner().unwrap();
-    let ids: BTreeSet<&str> = delivered.iter().map(|(id, _)| &**id).collect();
-    assert_eq!(ids.len(), delivered.len(), "some job was delivered twice");
-    for (n, meddled) in meddled.into_iter().enumerate() {
-        let cancelled = n % 3 == 0 && meddled;
-        assert_eq!(ids.contains(&*format!("{n}")), !cancelled, "job {n}");
+    let done: BTreeMap<String, bool> = delivered.iter().cloned().collect();
+    assert_eq!(done.len(), delivered.len(), "some job was delivered twice");
+    for (n, cancelled) in meddled.into_iter().enumerate() {
+        let expected = match cancelled {
+            Some(Cancelled::Waiting) => None,
+            Some(Cancelled::Running) => Some(&false),
+            _ => Some(&true),
+        };
+        assert_eq!(done.get(&format!("{n}")), expected, "job {n}, {cancelled:?}");
     }
 }
 
@@ -627,7 +633,7 @@ async fn the_end_of_the_wheel_is_the_end_of_the_stream() {
         assert_eq!((job.id(), job.attempt()), (&*format!("{n}"), 1));
         job.done().await.unwrap();
     }
-    assert!(other.cancel("later").await.unwrap());
+    assert_eq!(other.cancel("later").await.unwrap(), Cancelled::Waiting);
 }
 
 #[tokio::test]
@@ -693,7 +699,7 @@ async fn a_snoozed_job_comes_again_with_the_same_attempt() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
     jobs.schedule("a", Duration::ZERO, b"x").await.unwrap();
-    let mut worker = jobs.worker().lease(LEASE).attempts(2).start();
+    let mut worker = jobs.worker().lease(LEASE).attempts(3).start();
     for _ in 0..5 {
         let job = next(&mut worker).await;
         assert_eq!((job.attempt(), job.payload()), (1, &b"x"[..]));
@@ -800,4 +806,24 @@ async fn waiting_jobs_are_listed_in_order_of_due_time() {
     let listed = jobs.waiting(0, 10).await.unwrap();
     let listed: Vec<_> = listed.iter().map(|job| (&*job.id, job.attempt)).collect();
     assert_eq!(listed, [("claimed", 1), ("later", 1), ("tried", 2)]);
+}
+
+/// The limit of attempts is stored with a job at each start, so that a worker with another limit judges no delivery
+/// but its own.
+#[tokio::test]
+async fn the_attempts_of_a_delivery_are_those_of_its_worker() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    let mut many = jobs.worker().lease(SHORT / 2).attempts(10).start();
+    drop(next(&mut many).await);
+    drop(many);
+    // Whichever sweeps, the delivery was under ten attempts.
+    let mut one = jobs.worker().lease(LEASE).attempts(1).start();
+    let job = next(&mut one).await;
+    assert_eq!(job.attempt(), 2);
+    assert_counts(&jobs, 0, 1, 0).await;
+    // This one is under one attempt.
+    assert!(job.retry_after(Duration::ZERO).await.unwrap());
+    counts_become(&jobs, 0, 0, 1).await;
 }

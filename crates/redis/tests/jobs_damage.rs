@@ -8,7 +8,7 @@ use support::{
     server::Server,
     soon, until,
 };
-use tickwheel_redis::Error;
+use tickwheel_redis::{Cancelled, Error};
 
 mod support;
 
@@ -154,7 +154,7 @@ async fn after_flushall_a_running_program_goes_on_and_a_new_one_may_bring_anothe
     let new = queue(&server, "q").await.partitions(3);
     assert_eq!(new.counts().await.unwrap().waiting, 0);
     assert!(new.schedule("forgotten", HOUR, b"").await.unwrap());
-    assert!(new.cancel("forgotten").await.unwrap());
+    assert_eq!(new.cancel("forgotten").await.unwrap(), Cancelled::Waiting);
     // A program that starts with the number of before is refused.
     let refused = queue(&server, "q").await.partitions(2);
     let error = refused
@@ -203,4 +203,29 @@ async fn after_flushall_a_running_program_goes_on_and_a_new_one_may_bring_anothe
     assert_eq!(seen, ids);
     let counts = new.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running, counts.dead), (0, 0, 0));
+}
+
+/// A batch that holds a `repeat` changes nothing while something else is at the key of the grids, and no job of it
+/// is nowhere afterwards.
+#[tokio::test]
+async fn something_else_at_the_grids_loses_no_job_of_the_same_batch() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    jobs.counts().await.unwrap();
+    let _: String = server.command(&["SET", &key("repeats"), "not ours"]);
+    let (before, repeated, after) = futures::join!(
+        jobs.schedule("before", HOUR, b"kept"),
+        jobs.repeat("grid", HOUR, HOUR, b"kept"),
+        jobs.schedule("after", HOUR, b"kept"),
+    );
+    for error in [before.map(drop), repeated.map(drop), after.map(drop)] {
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::WrongType { .. }), "{error}");
+    }
+    let _: u64 = server.command(&["DEL", &key("repeats")]);
+    assert_eq!(jobs.counts().await.unwrap().waiting, 0);
+    for id in ["before", "grid", "after"] {
+        assert!(jobs.schedule(id, HOUR, b"kept").await.unwrap(), "{id}");
+    }
+    assert_eq!(jobs.counts().await.unwrap().waiting, 3);
 }

@@ -13,7 +13,7 @@ use support::{
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Worker};
+use tickwheel_redis::{Cancelled, DelayedJobs, Error, Repeated, Worker};
 use tokio::time::{sleep, timeout};
 
 mod support;
@@ -48,9 +48,15 @@ async fn a_job_comes_at_each_point_of_its_grid_until_it_is_cancelled() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
     let before = server.time();
-    assert!(jobs.repeat("a", 200 * MS, EVERY, b"payload").await.unwrap());
+    assert_eq!(
+        jobs.repeat("a", 200 * MS, EVERY, b"payload").await.unwrap(),
+        Repeated::New
+    );
     let after = server.time();
-    assert!(!jobs.repeat("a", HOUR, HOUR, b"other").await.unwrap());
+    assert_eq!(
+        jobs.repeat("a", HOUR, EVERY, b"payload").await.unwrap(),
+        Repeated::Same
+    );
     assert!(!jobs.schedule("a", HOUR, b"other").await.unwrap());
     let mut worker = worker(&jobs);
     let mut first = None;
@@ -68,8 +74,8 @@ async fn a_job_comes_at_each_point_of_its_grid_until_it_is_cancelled() {
         assert!(job.done().await.unwrap());
         assert_counts(&jobs, 1, 0, 0).await;
     }
-    assert!(jobs.cancel("a").await.unwrap());
-    assert!(!jobs.cancel("a").await.unwrap());
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Waiting);
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
     assert_counts(&jobs, 0, 0, 0).await;
     assert!(timeout(2 * EVERY, worker.next()).await.is_err());
     for what in ["repeats", "payload", "state"] {
@@ -88,7 +94,10 @@ async fn points_without_a_worker_are_made_up_by_one() {
     let jobs = queue(&server, "q").await;
     let every = 2 * SECOND;
     // As if no worker had been there for an hour and a second.
-    assert!(jobs.repeat("a", Duration::ZERO, every, b"").await.unwrap());
+    assert_eq!(
+        jobs.repeat("a", Duration::ZERO, every, b"").await.unwrap(),
+        Repeated::New
+    );
     let past = server.time() - HOUR - SECOND;
     let micros = past
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -114,7 +123,10 @@ async fn points_that_pass_while_it_runs_are_made_up_by_one() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
     let every = SECOND;
-    assert!(jobs.repeat("a", Duration::ZERO, every, b"").await.unwrap());
+    assert_eq!(
+        jobs.repeat("a", Duration::ZERO, every, b"").await.unwrap(),
+        Repeated::New
+    );
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
     let first = job.due();
@@ -137,7 +149,10 @@ async fn points_that_pass_while_it_runs_are_made_up_by_one() {
 async fn its_death_is_a_job_of_its_own_and_the_grid_goes_on() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
-    assert!(jobs.repeat("a", Duration::ZERO, EVERY, b"payload").await.unwrap());
+    assert_eq!(
+        jobs.repeat("a", Duration::ZERO, EVERY, b"payload").await.unwrap(),
+        Repeated::New
+    );
     let mut worker = jobs.worker().lease(HOUR).attempts(2).start();
     let job = next(&mut worker).await;
     let first = job.due();
@@ -173,23 +188,129 @@ async fn its_death_is_a_job_of_its_own_and_the_grid_goes_on() {
 async fn cancelled_while_it_runs_it_runs_for_the_last_time() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
-    assert!(jobs.repeat("a", Duration::ZERO, EVERY, b"").await.unwrap());
-    jobs.schedule("b", Duration::ZERO, b"").await.unwrap();
+    assert_eq!(
+        jobs.repeat("a", Duration::ZERO, EVERY, b"").await.unwrap(),
+        Repeated::New
+    );
     let mut worker = worker(&jobs);
-    let (a, b) = (next(&mut worker).await, next(&mut worker).await);
-    assert!(!jobs.cancel("b").await.unwrap(), "one that comes once");
-    assert!(jobs.cancel("a").await.unwrap());
-    assert!(!jobs.cancel("a").await.unwrap());
-    assert!(a.done().await.unwrap() && b.done().await.unwrap());
+    let job = next(&mut worker).await;
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Running);
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
+    soon(job.lost()).await;
+    assert!(!job.done().await.unwrap());
+    until(|| async { jobs.counts().await.unwrap().running == 0 }).await;
     assert_counts(&jobs, 0, 0, 0).await;
     assert!(timeout(2 * EVERY, worker.next()).await.is_err());
+}
+
+/// When the job is due, in microseconds after another instant.
+async fn due_after(jobs: &Jobs, instant: SystemTime) -> u128 {
+    let waiting = jobs.waiting(0, 1).await.unwrap();
+    waiting[0].due.duration_since(instant).unwrap().as_micros()
+}
+
+#[tokio::test]
+async fn a_job_that_waits_is_changed_and_its_next_point_stays() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let repeat = |first, every, payload: &'static [u8]| jobs.repeat("a", first, every, payload);
+    assert_eq!(repeat(HOUR, HOUR, b"old").await.unwrap(), Repeated::New);
+    let due = jobs.waiting(0, 1).await.unwrap()[0].due;
+    assert_eq!(repeat(SECOND, HOUR, b"old").await.unwrap(), Repeated::Same);
+    assert_eq!(repeat(SECOND, 2 * HOUR, b"old").await.unwrap(), Repeated::Changed);
+    assert_eq!(repeat(SECOND, 2 * HOUR, b"new").await.unwrap(), Repeated::Changed);
+    assert_eq!(repeat(SECOND, 2 * HOUR, b"new").await.unwrap(), Repeated::Same);
+    assert_eq!(due_after(&jobs, due).await, 0);
+    // Whatever moves one delivery leaves the grid.
+    assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
+    let mut worker = worker(&jobs);
+    let job = next(&mut worker).await;
+    assert_eq!(job.payload(), b"new");
+    assert!(job.done().await.unwrap());
+    assert_eq!(due_after(&jobs, due).await, 0);
+    assert!(jobs.schedule("once", HOUR, b"").await.unwrap());
+    let taken = jobs.repeat("once", SECOND, SECOND, b"").await.unwrap();
+    assert_eq!(taken, Repeated::Taken);
+    let _ = repeat(SECOND, EVERY, b"new").await.unwrap();
+    assert_counts(&jobs, 2, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_job_that_runs_is_changed_and_its_next_point_stays() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let repeat = |every| jobs.repeat("a", Duration::ZERO, every, b"");
+    assert_eq!(repeat(HOUR).await.unwrap(), Repeated::New);
+    let mut worker = worker(&jobs);
+    let job = next(&mut worker).await;
+    let point = job.due();
+    assert_eq!(repeat(SECOND).await.unwrap(), Repeated::Changed);
+    assert_eq!(repeat(SECOND).await.unwrap(), Repeated::Same);
+    assert!(job.done().await.unwrap());
+    // The hour that had begun is not cut short.
+    assert_eq!(due_after(&jobs, point).await, HOUR.as_micros());
+    // One that is put off goes on with the grid, too.
+    assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
+    assert!(next(&mut worker).await.retry_after(60 * SECOND).await.unwrap());
+    assert_eq!(repeat(2 * HOUR).await.unwrap(), Repeated::Changed);
+    assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
+    assert!(next(&mut worker).await.done().await.unwrap());
+    assert_eq!(due_after(&jobs, point).await, HOUR.as_micros());
+    // What was claimed with an old payload is not delivered with it.
+    assert_counts(&jobs, 1, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_claim_is_not_delivered_with_an_old_payload() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let first = 2 * SECOND;
+    assert_eq!(
+        jobs.repeat("a", first, HOUR, b"old").await.unwrap(),
+        Repeated::New
+    );
+    let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
+    assert!(timeout(100 * MS, worker.next()).await.is_err());
+    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"]) == 1 }).await;
+    assert_eq!(
+        jobs.repeat("a", first, HOUR, b"new").await.unwrap(),
+        Repeated::Changed
+    );
+    let job = next(&mut worker).await;
+    assert_eq!((job.payload(), job.attempt()), (&b"new"[..], 1));
+    assert!(job.done().await.unwrap());
+    assert_counts(&jobs, 1, 0, 0).await;
+}
+
+#[tokio::test]
+async fn repeated_after_it_was_cancelled_while_it_runs_it_comes_after_that() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let repeat = |payload: &'static [u8]| jobs.repeat("a", Duration::ZERO, HOUR, payload);
+    assert_eq!(repeat(b"old").await.unwrap(), Repeated::New);
+    let mut worker = jobs.worker().lease(HOUR).start();
+    let job = next(&mut worker).await;
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Running);
+    assert!(!jobs.schedule("a", HOUR, b"").await.unwrap(), "its id is taken");
+    assert_eq!(repeat(b"new").await.unwrap(), Repeated::New);
+    assert_eq!(repeat(b"new").await.unwrap(), Repeated::Same);
+    soon(job.lost()).await;
+    assert!(timeout(500 * MS, worker.next()).await.is_err(), "two at once");
+    drop(job);
+    let job = next(&mut worker).await;
+    assert_eq!((job.payload(), job.attempt()), (&b"new"[..], 1));
+    assert!(job.done().await.unwrap());
+    assert_counts(&jobs, 1, 0, 0).await;
 }
 
 #[tokio::test]
 async fn it_survives_the_death_of_its_worker_and_a_restart() {
     let mut server = Server::start_aof();
     let jobs = queue(&server, "q").await;
-    assert!(jobs.repeat("a", Duration::ZERO, EVERY, b"").await.unwrap());
+    assert_eq!(
+        jobs.repeat("a", Duration::ZERO, EVERY, b"").await.unwrap(),
+        Repeated::New
+    );
     let mut dying = jobs.worker().lease(SECOND).start();
     let job = next(&mut dying).await;
     let first = job.due();
@@ -215,7 +336,10 @@ async fn never_two_at_once_and_on_time_without_notifications() {
     let jobs = DelayedJobs::new(&Wheel::new(), connection, "q").partitions(2);
     let ids: Vec<String> = (0..4).map(|n| format!("{n}")).collect();
     for id in &ids {
-        assert!(jobs.repeat(id, 100 * MS, EVERY, b"").await.unwrap());
+        assert_eq!(
+            jobs.repeat(id, 100 * MS, EVERY, b"").await.unwrap(),
+            Repeated::New
+        );
     }
     let running: Vec<AtomicUsize> = ids.iter().map(|_| AtomicUsize::new(0)).collect();
     let done = AtomicUsize::new(0);
@@ -256,9 +380,12 @@ async fn what_is_not_allowed() {
         .unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     let longest = "x".repeat(1000);
-    assert!(jobs.repeat(&longest, Duration::ZERO, HOUR, b"").await.unwrap());
+    assert_eq!(
+        jobs.repeat(&longest, Duration::ZERO, HOUR, b"").await.unwrap(),
+        Repeated::New
+    );
     let mut worker = worker(&jobs);
     assert!(soon(next(&mut worker)).await.bury().await.unwrap());
     assert_eq!(jobs.dead(1).await.unwrap()[0].id().len(), 1017);
-    assert!(jobs.cancel(&longest).await.unwrap());
+    assert_eq!(jobs.cancel(&longest).await.unwrap(), Cancelled::Waiting);
 }

@@ -286,3 +286,53 @@ async fn a_mistake_is_an_error_and_the_end_of_the_wheel_is_the_end() {
     wheel.shutdown();
     soon(run).await.unwrap().unwrap();
 }
+
+/// What it claimed has been given back when `run` ends, and nobody is told of jobs in its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn when_it_ends_everything_has_been_given_back() {
+    const JOBS: u64 = 20;
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    for n in 0..JOBS {
+        jobs.schedule(&format!("{n}"), HOUR / 2, b"").await.unwrap();
+    }
+    let worker = jobs.worker().lease(HOUR).look_ahead(HOUR).prefetch(64).start();
+    let (end, ended) = oneshot::channel();
+    let run = worker
+        .run(64, async |_| Ok::<(), JobError>(()))
+        .until(async { ended.await.unwrap() });
+    let run = tokio::spawn(run);
+    let count = |set: &str| server.command::<u64>(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{set}")]);
+    until(|| async { count("claimed") == JOBS }).await;
+    end.send(()).unwrap();
+    soon(run).await.unwrap().unwrap();
+    assert_eq!((count("claimed"), count("due")), (0, JOBS));
+    assert_eq!((count("watching"), count("idle")), (0, 0));
+}
+
+/// A server that is silent keeps no program from its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_grace_period_holds_with_a_server_that_is_silent() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let (began, has_begun) = oneshot::channel();
+    let began = Mutex::new(Some(began));
+    let handler = move |_: Arc<Job>| {
+        began.lock().unwrap().take().unwrap().send(()).unwrap();
+        pending::<Result<(), JobError>>()
+    };
+    let run = jobs.worker().start().run(1, handler).grace(SECOND);
+    let (end, ended) = oneshot::channel();
+    let run = tokio::spawn(run.until(async { ended.await.unwrap() }));
+    has_begun.await.unwrap();
+    server.stop();
+    end.send(()).unwrap();
+    // The lease of 30 s is not waited for.
+    tokio::time::timeout(10 * SECOND, run)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    server.cont();
+}

@@ -18,7 +18,7 @@ use futures::{
 use redis::aio::ConnectionManager;
 use support::{connect, jobs::next, server::Server, soon, until};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
+use tickwheel_redis::{Cancelled, DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{Instant, sleep, timeout},
@@ -334,7 +334,10 @@ fn a_call_does_not_wait_for_a_runtime_that_is_left_undriven() {
     let (undriven, driven) = (runtime(), runtime());
     assert!(undriven.block_on(jobs.schedule("a", MINUTE, b"")).unwrap());
     assert!(driven.block_on(soon(jobs.schedule("b", MINUTE, b""))).unwrap());
-    assert!(undriven.block_on(soon(jobs.cancel("a"))).unwrap());
+    assert_eq!(
+        undriven.block_on(soon(jobs.cancel("a"))).unwrap(),
+        Cancelled::Waiting
+    );
     assert_eq!(driven.block_on(soon(jobs.counts())).unwrap().waiting, 1);
 }
 

@@ -13,7 +13,7 @@ use support::{
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::Leases;
+use tickwheel_redis::{Cancelled, Leases};
 use tokio::time::Instant;
 
 const SHORT: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ async fn jobs_are_what_they_were_and_each_is_delivered() {
     remember(&server);
     assert!(done.done().await.unwrap());
     let running = next_after_errors(&mut worker).await;
-    assert!(jobs.cancel("cancelled").await.unwrap());
+    assert_eq!(jobs.cancel("cancelled").await.unwrap(), Cancelled::Waiting);
     assert!(jobs.schedule("forgotten", Duration::ZERO, b"").await.unwrap());
     go_back(&mut server);
 

@@ -25,6 +25,8 @@ use tokio::{
 
 use super::{
     asking::{ask, unexpected},
+    change::Answer,
+    partition::text,
     sender::Sender,
     server::Server,
 };
@@ -34,7 +36,7 @@ use crate::{
 };
 
 /// The largest number of jobs that a script looks at.
-const BATCH: usize = 100;
+pub(super) const BATCH: usize = 100;
 /// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other
 /// operation fails with it.
 const BATCH_BYTES: usize = 256 << 10;
@@ -106,15 +108,6 @@ impl Drop for Operation {
             }));
         }
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
-    pub(super) yes: bool,
-    /// Whether the job comes again by itself.
-    pub(super) again: bool,
-    /// When the request was first sent, from which time a granted lease counts.
-    pub(super) sent: Instant,
 }
 
 impl Batcher {
@@ -243,7 +236,7 @@ impl Lane {
             .max()
             .unwrap_or(sent);
         let operations = batch.len();
-        let read = |answer: Value| digits(&answer, operations);
+        let read = |answer: Value| numbers(&answer, operations).ok_or_else(|| unexpected(&answer));
         self.is_sending = true;
         let answers = loop {
             sender.next_call();
@@ -261,9 +254,8 @@ impl Lane {
         self.is_sending = false;
         match answers {
             Ok(answers) => {
-                for (operation, digit) in batch.into_iter().zip(answers) {
-                    let (yes, again) = (digit != b'0', digit == b'2');
-                    operation.answer(Ok(Answer { yes, again, sent }));
+                for (operation, number) in batch.into_iter().zip(answers) {
+                    operation.answer(Ok(Answer::new(number, sent)));
                 }
             }
             Err(error) => {
@@ -292,9 +284,9 @@ impl Drop for Lane {
     }
 }
 
-fn digits(answer: &Value, expected: usize) -> Result<Vec<u8>, Error> {
-    match answer {
-        Value::BulkString(digits) if digits.len() == expected => Ok(digits.clone()),
-        other => Err(unexpected(other)),
-    }
+/// Parses as many numbers as expected. Returns `None` if the answer is malformed.
+fn numbers(answer: &Value, expected: usize) -> Option<Vec<u64>> {
+    let numbers = text(answer)?.split(' ').map(|number| number.parse().ok());
+    let numbers = numbers.collect::<Option<Vec<u64>>>()?;
+    (numbers.len() == expected).then_some(numbers)
 }

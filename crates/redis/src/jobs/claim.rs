@@ -37,16 +37,6 @@ impl Claim {
     }
 }
 
-/// Whether a lease has to be renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Renewal {
-    Due,
-    /// A renewal is in flight.
-    UnderWay,
-    /// The lease lasts for as long as the job may take.
-    Unneeded,
-}
-
 pub(super) struct JobLease {
     pub(super) id: String,
     pub(super) partition: usize,
@@ -56,6 +46,8 @@ pub(super) struct JobLease {
     renewing: AtomicBool,
     /// Until when the job may take, from when it was delivered.
     limit: OnceLock<Instant>,
+    /// Whether Redis has said that the job was cancelled while it ran.
+    cancelled: AtomicBool,
 }
 
 impl JobLease {
@@ -67,6 +59,7 @@ impl JobLease {
             validity: Validity::new(until),
             renewing: AtomicBool::new(false),
             limit: OnceLock::new(),
+            cancelled: AtomicBool::new(false),
         })
     }
 
@@ -75,19 +68,26 @@ impl JobLease {
         let _ = self.limit.set(limit);
     }
 
-    /// Begins a renewal if one is due.
-    pub(super) fn begin_renewal(&self) -> Renewal {
-        let lasts = self
-            .limit
-            .get()
-            .is_some_and(|limit| *limit <= self.validity.until());
-        if lasts {
-            Renewal::Unneeded
-        } else if self.renewing.swap(true, Ordering::AcqRel) {
-            Renewal::UnderWay
-        } else {
-            Renewal::Due
+    /// Begins a renewal by `lease`, unless one is in flight, and returns by how long to renew it. A lease that
+    /// lasts for as long as the job may take is not extended.
+    pub(super) fn begin_renewal(&self, wheel: &Wheel, lease: Duration) -> Option<Duration> {
+        if self.renewing.swap(true, Ordering::AcqRel) {
+            return None;
         }
+        let until = self.validity.until();
+        let lasts = self.limit.get().is_some_and(|limit| *limit <= until);
+        let rest = until.saturating_duration_since(Instant::now()) + margin(wheel, lease);
+        Some(if lasts { rest.min(lease) } else { lease })
+    }
+
+    /// Records that the job was cancelled while it ran, which loses it.
+    pub(super) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.validity.lose();
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
     }
 
     pub(super) fn end_renewal(&self) {
@@ -108,6 +108,9 @@ impl fmt::Debug for JobLease {
 /// Returns until when a lease is valid whose request was sent at `sent`: the time that Redis grants, minus a
 /// margin for the precision of the wheel and of the clocks.
 pub(super) fn valid_until(wheel: &Wheel, sent: Instant, lease: Duration) -> Instant {
-    let margin = (wheel.tick_duration() * 2 + Duration::from_millis(10)).max(lease / 100);
-    sent + lease.saturating_sub(margin)
+    sent + lease.saturating_sub(margin(wheel, lease))
+}
+
+fn margin(wheel: &Wheel, lease: Duration) -> Duration {
+    (wheel.tick_duration() * 2 + Duration::from_millis(10)).max(lease / 100)
 }

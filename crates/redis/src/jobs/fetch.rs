@@ -1,5 +1,4 @@
-//! `fetch`: fetches a large payload in parts, so that other answers on the connection need not wait for all
-//! of it.
+//! `fetch`: fetches a payload that is too large for the answer to a take.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -9,48 +8,31 @@ use std::{
 use redis::Value;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{asking::unexpected, partition::PART, queue::Queue};
-use crate::{error::Error, local, nonce::Nonce};
+use super::{asking::unexpected, queue::Queue};
+use crate::{error::Error, local};
 
-/// From what size on Redis keeps a copy of a payload while it is fetched, of which it reads a part without
-/// reading all of it.
-const LARGE: usize = 4 * PART;
-
-/// Fetches a payload of `size` bytes, a few at a time for all workers of a queue. Returns `None` if the job
-/// is no longer held under that token.
+/// Fetches a payload, a few at a time for all workers of a queue, because all answers share one connection.
+/// Returns `None` if the job is no longer held under that token.
 pub(super) async fn fetch(
     queue: &Queue,
     partition: usize,
     id: &str,
     token: &str,
-    size: usize,
 ) -> Result<Option<Vec<u8>>, Error> {
     let limit = queue.limits.answer_within;
-    let kept = (size > LARGE).then(|| (Nonce::new(), limit));
     let _permit = queue.fetches.permit(limit).await;
-    let began = Instant::now();
-    let last = began + limit;
-    let mut payload = Vec::with_capacity(size);
-    while payload.len() < size {
-        if Instant::now() >= last {
-            return Err(Error::NoAnswer {
-                waited: began.elapsed(),
-            });
-        }
-        let call = queue.partitions[partition].fetch(kept, id, token, payload.len());
-        match queue.ask_until(call, last).await? {
-            Value::BulkString(part) if !part.is_empty() => payload.extend_from_slice(&part),
-            Value::BulkString(_) | Value::Nil => return Ok(None),
-            other => return Err(unexpected(&other)),
-        }
+    let call = queue.partitions[partition].fetch(id, token);
+    match queue.ask_until(call, Instant::now() + limit).await? {
+        Value::BulkString(payload) => Ok(Some(payload)),
+        Value::Nil => Ok(None),
+        other => Err(unexpected(&other)),
     }
-    Ok(Some(payload))
 }
 
-/// How many payloads are fetched in parts at the same time.
+/// How many payloads are fetched at the same time.
 const FETCHES: usize = 2;
 
-/// Permits to fetch a payload in parts.
+/// Permits to fetch a payload.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     /// Until when each permit is valid. One whose holder is not polled any more is replaced then.

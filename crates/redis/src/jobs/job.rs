@@ -1,4 +1,4 @@
-//! `Job`: a job that was delivered. `DeadJob` and `Counts`: what a queue reports about its jobs.
+//! `Job`: a job that was delivered.
 
 use std::{
     fmt,
@@ -9,9 +9,11 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    claim::Claim,
+    batcher::Operation,
+    change::{Change, Finished},
+    claim::{Claim, JobLease},
     inbox::Inbox,
-    queue::{PATIENCE, micros, operation, submit},
+    queue::{PATIENCE, submit},
 };
 use crate::{error::Error, lost::Lost};
 
@@ -54,7 +56,7 @@ impl Job {
     }
 
     /// Returns a future that completes when the job is lost: its lease could not be renewed, and the job may
-    /// be delivered to another worker.
+    /// be delivered to another worker, or it was [cancelled](super::DelayedJobs::cancel).
     ///
     /// It completes before the lease expires in Redis, by the local clock, even if Redis cannot be reached.
     /// It also completes when the job has taken as long as its worker's
@@ -75,7 +77,7 @@ impl Job {
     /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may
     /// then be done, or be delivered again.
     pub async fn done(self) -> Result<bool, Error> {
-        self.finish("done", 0, 0).await
+        self.finish(Change::Done { job: self.lease() }).await
     }
 
     /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries
@@ -91,7 +93,8 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
-        self.put_off("retry", delay).await
+        let (job, error) = (self.lease(), "");
+        self.put_off(Change::Retry { job, delay, error }, delay).await
     }
 
     /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does
@@ -121,12 +124,13 @@ impl Job {
     /// # }
     /// ```
     pub async fn snooze(self, delay: Duration) -> Result<bool, Error> {
-        self.put_off("snooze", delay).await
+        let job = self.lease();
+        self.put_off(Change::Snooze { job, delay }, delay).await
     }
 
-    pub(super) async fn put_off(&self, name: &str, delay: Duration) -> Result<bool, Error> {
-        let attempts = u64::from(self.inbox.settings.attempts);
-        let waits = self.finish(name, micros(delay), attempts).await?;
+    /// Finishes the job, to be due again after `delay`.
+    pub(super) async fn put_off(&self, change: Change<'_>, delay: Duration) -> Result<bool, Error> {
+        let waits = self.finish(change).await?;
         if waits {
             self.inbox.queue.expect_job(self.claim.lease.partition, delay);
         }
@@ -144,12 +148,19 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn bury(self) -> Result<bool, Error> {
-        self.finish("bury", 0, 0).await
+        let (job, error) = (self.lease(), "");
+        self.finish(Change::Bury { job, error }).await
     }
 
-    pub(super) async fn finish(&self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
-        let lease = self.claim.lease.clone();
-        let queue = self.inbox.queue.clone();
+    /// Returns the lease under which the job is held, to be named by a change.
+    pub(super) fn lease(&self) -> &JobLease {
+        &self.claim.lease
+    }
+
+    /// Finishes the job in the way that `change` says.
+    pub(super) async fn finish(&self, change: Change<'_>) -> Result<bool, Error> {
+        let lease = &self.claim.lease;
+        let queue = &self.inbox.queue;
         // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still
         // valid.
         let deadline = if queue.wheel.is_shutdown() {
@@ -160,22 +171,28 @@ impl Job {
             lease.validity.until()
         };
         let batcher = &queue.partitions[lease.partition].updates;
-        let asked = submit(
-            batcher,
-            operation(name, &lease.id, &lease.token, first, second),
-            deadline,
-        );
+        let asked = submit(batcher, change.arguments(), deadline);
         // A job that is being finished is not renewed.
-        let was_held = self.inbox.leave(&lease);
-        let answer = asked.await?;
-        if was_held && !answer.yes {
+        let was_held = self.inbox.leave(lease);
+        let finished = asked.await?.finished();
+        if was_held && finished == Finished::Lost {
             queue.workers.stats.lost.increment();
         }
-        if answer.again {
+        if finished == Finished::ComesAgain {
             // The next take says when.
             queue.expect_job(lease.partition, Duration::ZERO);
         }
-        Ok(answer.yes)
+        Ok(finished != Finished::Lost)
+    }
+
+    /// Tells Redis that the handler of a job that was cancelled has ended, so that its id becomes free.
+    fn confirm(&self) {
+        let lease = &self.claim.lease;
+        let arguments = Change::Confirm { job: lease }.arguments();
+        // A job that cannot be confirmed is gone when its lease has ended.
+        let confirmed = Operation::new(arguments, Instant::now() + PATIENCE, drop);
+        let batcher = &self.inbox.queue.partitions[lease.partition].updates;
+        batcher.push(&self.inbox.runtime, [confirmed]);
     }
 }
 
@@ -184,6 +201,9 @@ impl Drop for Job {
         self.inbox.leave(&self.claim.lease);
         self.inbox.finished();
         self.claim.lease.validity.lose();
+        if self.claim.lease.is_cancelled() {
+            self.confirm();
+        }
     }
 }
 
@@ -195,58 +215,4 @@ impl fmt::Debug for Job {
             .field("payload", &format_args!("{} bytes", self.payload().len()))
             .finish_non_exhaustive()
     }
-}
-
-/// A job that was buried or has used up its attempts.
-#[derive(Clone, PartialEq, Eq)]
-pub struct DeadJob {
-    pub(super) id: String,
-    pub(super) payload: Vec<u8>,
-    pub(super) attempts: u32,
-    pub(super) reason: Option<String>,
-}
-
-impl fmt::Debug for DeadJob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeadJob")
-            .field("id", &self.id)
-            .field("attempts", &self.attempts)
-            .field("reason", &self.reason)
-            .field("payload", &format_args!("{} bytes", self.payload.len()))
-            .finish_non_exhaustive()
-    }
-}
-
-impl DeadJob {
-    /// Returns the id that the job was scheduled under.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Returns the payload that the job was scheduled with.
-    pub fn payload(&self) -> &[u8] {
-        &self.payload
-    }
-
-    /// Returns how often the job was delivered, or how often its delivery was tried.
-    pub fn attempts(&self) -> u32 {
-        self.attempts
-    }
-
-    /// Returns why the job could not be delivered, or `None` if it was delivered and then buried or given up.
-    pub fn reason(&self) -> Option<&str> {
-        self.reason.as_deref()
-    }
-}
-
-/// The numbers of jobs in a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Jobs that have not been delivered, including prefetched ones.
-    pub waiting: u64,
-    /// Jobs that have been delivered and are not finished.
-    pub running: u64,
-    /// Jobs that were buried or have used up their attempts.
-    pub dead: u64,
 }

@@ -1,4 +1,4 @@
-//! `waiting_jobs`: lists the waiting jobs of all partitions in order of due time.
+//! `waiting_jobs`, `dead_jobs` and `job`: read what is known of jobs without changing them.
 
 use std::{
     collections::VecDeque,
@@ -9,22 +9,12 @@ use redis::Value;
 
 use super::{
     asking::unexpected,
+    fetch::fetch,
     partition::{lossy, text},
     queue::OpenQueue,
+    report::{DeadJob, JobInfo, JobState, WaitingJob},
 };
 use crate::error::Error;
-
-/// A job that waits, as [`DelayedJobs::waiting`](super::DelayedJobs::waiting) lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WaitingJob {
-    /// The id that the job was scheduled under.
-    pub id: String,
-    /// When the job is due by Redis' clock, with a precision of one microsecond.
-    pub due: SystemTime,
-    /// Which attempt its next delivery is, from 1 on.
-    pub attempt: u32,
-}
 
 /// The waiting jobs of one partition that have been read and not been listed.
 struct Pages {
@@ -135,8 +125,112 @@ fn parse(answer: &Value) -> Option<Vec<WaitingJob>> {
         let [id, due, attempts] = job else { return None };
         Some(WaitingJob {
             id: lossy(id)?,
-            due: UNIX_EPOCH + Duration::from_micros(text(due)?.parse().ok()?),
+            due: time(due)?,
             attempt: text(attempts)?.parse::<u32>().ok()? + 1,
+        })
+    });
+    jobs.collect()
+}
+
+/// Returns the job of that id, if there is one.
+pub(super) async fn job(queue: OpenQueue<'_>, id: &str) -> Result<Option<JobInfo>, Error> {
+    let answer = queue.ask(queue.queue.partition(id).get(id)).await?;
+    match &answer {
+        Value::Array(values) if values.is_empty() => Ok(None),
+        _ => parse_info(&answer).map(Some).ok_or_else(|| unexpected(&answer)),
+    }
+}
+
+/// Parses a job. Returns `None` if the answer is malformed.
+fn parse_info(answer: &Value) -> Option<JobInfo> {
+    let Value::Array(values) = answer else { return None };
+    let [state, due, attempts, error] = &values[..] else {
+        return None;
+    };
+    let state = match text(state)? {
+        "waiting" => JobState::Waiting,
+        "running" => JobState::Running,
+        "dead" => JobState::Dead,
+        _ => return None,
+    };
+    let attempts: u32 = text(attempts)?.parse().ok()?;
+    let next = u32::from(state == JobState::Waiting);
+    Some(JobInfo {
+        state,
+        due: time(due)?,
+        attempt: (attempts + next).max(1),
+        error: given_error(error)?,
+    })
+}
+
+/// Parses microseconds since 1970.
+fn time(value: &Value) -> Option<SystemTime> {
+    Some(UNIX_EPOCH + Duration::from_micros(text(value)?.parse().ok()?))
+}
+
+/// Parses an error, which may be missing.
+fn given_error(value: &Value) -> Option<Option<String>> {
+    Some(Some(lossy(value)?).filter(|error| !error.is_empty()))
+}
+
+/// A dead job as a partition lists it, possibly without its payload.
+struct Buried {
+    partition: usize,
+    size: usize,
+    job: DeadJob,
+}
+
+/// Returns up to `limit` dead jobs in the order in which they died.
+pub(super) async fn dead_jobs(mut open: OpenQueue<'_>, limit: usize) -> Result<Vec<DeadJob>, Error> {
+    let queue = open.queue;
+    let mut dead: Vec<Buried> = Vec::new();
+    for (number, partition) in queue.partitions.iter().enumerate() {
+        let mut offset = 0;
+        while offset < limit {
+            let answer = open.ask_next(partition.dead(offset, limit - offset)).await?;
+            let page = parse_dead(&answer, number).ok_or_else(|| unexpected(&answer))?;
+            if page.is_empty() {
+                break;
+            }
+            offset += page.len();
+            dead.extend(page);
+        }
+        dead.sort_by_key(|buried| buried.job.died_at);
+        dead.truncate(limit);
+    }
+    let mut jobs = Vec::with_capacity(dead.len());
+    for Buried {
+        partition,
+        size,
+        mut job,
+    } in dead
+    {
+        if job.payload.len() < size && size <= queue.limits.max_payload {
+            let fetched = fetch(queue, partition, &job.id, "-").await;
+            job.payload = fetched.ok().flatten().unwrap_or_default();
+        }
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+/// Parses a page of dead jobs. Returns `None` if the answer is malformed.
+fn parse_dead(answer: &Value, partition: usize) -> Option<Vec<Buried>> {
+    let Value::Array(values) = answer else { return None };
+    let jobs = values.chunks(6).map(|job| {
+        let [id, Value::BulkString(payload), size, attempts, died, error] = job else {
+            return None;
+        };
+        Some(Buried {
+            partition,
+            size: text(size)?.parse().ok()?,
+            job: DeadJob {
+                id: lossy(id)?,
+                payload: payload.clone(),
+                attempts: text(attempts)?.parse().ok()?,
+                died_at: time(died)?,
+                error: given_error(error)?,
+            },
         })
     });
     jobs.collect()

@@ -8,18 +8,24 @@
 
 use std::{
     fmt,
+    marker::PhantomData,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use redis::Value;
 use tickwheel::Wheel;
 use tickwheel_exported::Source;
 
-use crate::{connection::Connection, error::Error, exported::Watched, notifications::Notifications};
+use crate::{
+    connection::Connection,
+    error::{Error, check_name},
+    exported::Watched,
+    notifications::Notifications,
+};
 
 mod asking;
 mod batcher;
+mod change;
 mod claim;
 mod demand;
 mod engine;
@@ -32,24 +38,22 @@ mod local;
 mod pace;
 mod partition;
 mod queue;
+mod report;
 mod run;
 mod sampling;
 mod sender;
 mod server;
 mod settings;
-mod single_key;
 mod stats;
 mod take;
 mod waiting;
 mod worker;
 
-use asking::unexpected;
-use fetch::fetch;
+use batcher::BATCH;
+use change::{Answer, Change};
 use limits::Limits;
-use listing::waiting_jobs;
 use local::LocalWorkers;
-use partition::{lossy, text};
-use queue::{Queue, micros, micros_of, operation};
+use queue::{Queue, micros, micros_of};
 use server::Connected;
 use stats::QueueLabels;
 
@@ -59,10 +63,9 @@ const LONGEST_REPEATED: usize = 1000;
 /// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-pub use job::{Counts, DeadJob, Job};
-pub use listing::WaitingJob;
+pub use job::Job;
+pub use report::{Cancelled, Counts, DeadJob, JobInfo, JobState, QueueSample, Repeated, WaitingJob};
 pub use run::{JobError, Run};
-pub use stats::QueueSample;
 pub use worker::{Worker, WorkerBuilder};
 
 /// A queue of jobs that become due later and outlive the process that scheduled them.
@@ -104,26 +107,24 @@ pub use worker::{Worker, WorkerBuilder};
 /// ```
 pub struct DelayedJobs<C> {
     queue: Arc<Queue>,
-    connection: C,
+    /// The queue keeps the connection, with its type erased.
+    connection: PhantomData<fn() -> C>,
 }
 
 impl<C: Connection> DelayedJobs<C> {
     /// Creates a handle of the queue `name`, with one partition and without notifications. It does not
     /// contact Redis before its first use.
     pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
-        let server = Arc::new(Connected::new(connection.clone()));
-        DelayedJobs {
-            queue: Arc::new(Queue::new(
-                wheel.clone(),
-                server,
-                name.into(),
-                1,
-                None,
-                Limits::default(),
-                Arc::new(LocalWorkers::default()),
-            )),
-            connection,
-        }
+        let server = Arc::new(Connected::new(connection));
+        DelayedJobs::with(Queue::new(
+            wheel.clone(),
+            server,
+            name.into(),
+            1,
+            None,
+            Limits::default(),
+            Arc::new(LocalWorkers::default()),
+        ))
     }
 
     /// Sets the number of partitions, from 1 to 1024. The keys of each partition are in one slot of a
@@ -134,7 +135,7 @@ impl<C: Connection> DelayedJobs<C> {
     #[must_use]
     pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
         let (notifications, limits) = (self.queue.notifications.clone(), self.queue.limits);
-        self.with(partitions, notifications, limits)
+        DelayedJobs::with(self.queue.with(partitions, notifications, limits))
     }
 
     /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up
@@ -144,19 +145,19 @@ impl<C: Connection> DelayedJobs<C> {
     #[must_use]
     pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
         let (partitions, limits) = (self.queue.given, self.queue.limits);
-        self.with(partitions, Some(notifications.clone()), limits)
+        DelayedJobs::with(self.queue.with(partitions, Some(notifications.clone()), limits))
     }
 
     /// Sets the size in bytes of the largest payload that this handle schedules and its workers deliver, 1
-    /// MiB unless set and at most 512 MiB.
+    /// MiB unless set and at most 16 MiB.
     ///
     /// `schedule` refuses a larger payload. A larger one that is in the queue already, because another
     /// program stored it, is not sent to a worker. Each attempt to take it counts, a second apart, and after
     /// the worker's `attempts` the job is dead and says why.
     ///
-    /// A payload of more than 256 KiB is fetched in parts of that size, so that it does not hold up the other
-    /// answers on the connection, but it is scheduled by a single request. Store large payloads elsewhere,
-    /// and let the job carry a reference to them.
+    /// A payload is scheduled by a single request and fetched as a single answer, and holds up the other
+    /// requests on the connection for as long as that takes. Store large payloads elsewhere, and let the job
+    /// carry a reference to them.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> DelayedJobs<C> {
         let limits = Limits {
@@ -166,8 +167,8 @@ impl<C: Connection> DelayedJobs<C> {
         self.with_limits(limits)
     }
 
-    /// Sets how long to wait for an answer of Redis, and for a payload that is fetched in parts, before the
-    /// attempt has failed: 2 seconds unless set, from 10 ms to an hour.
+    /// Sets how long to wait for an answer of Redis before the attempt has failed: 2 seconds unless set, from
+    /// 10 ms to an hour.
     ///
     /// A call is repeated until 5 seconds have passed, or this time if it is longer. A job whose payload
     /// could not be fetched in this time is tried again a second later, and after the worker's `attempts` it
@@ -181,31 +182,30 @@ impl<C: Connection> DelayedJobs<C> {
         self.with_limits(limits)
     }
 
-    fn with_limits(self, limits: Limits) -> DelayedJobs<C> {
-        let (partitions, notifications) = (self.queue.given, self.queue.notifications.clone());
-        self.with(partitions, notifications, limits)
+    /// Sets how many dead jobs the queue keeps, and for how long: 10,000 and half a year unless set.
+    ///
+    /// The setting is stored with the queue at the first use of this handle, for all programs: the last one
+    /// stored holds, and a handle without one changes nothing. The number is divided by the partitions and
+    /// rounded up. What is too old or too much is removed as jobs die and as workers look for jobs, oldest
+    /// first.
+    #[must_use]
+    pub fn keep_dead(self, count: u64, time: Duration) -> DelayedJobs<C> {
+        let limits = Limits {
+            keep_dead: Some((count, time)),
+            ..self.queue.limits
+        };
+        self.with_limits(limits)
     }
 
-    fn with(self, partitions: usize, notifications: Option<Notifications>, limits: Limits) -> DelayedJobs<C> {
-        let Queue {
-            wheel,
-            server,
-            name,
-            workers,
-            ..
-        } = &*self.queue;
-        let queue = Queue::new(
-            wheel.clone(),
-            server.clone(),
-            name.clone(),
-            partitions,
-            notifications,
-            limits,
-            workers.clone(),
-        );
+    fn with_limits(self, limits: Limits) -> DelayedJobs<C> {
+        let (partitions, notifications) = (self.queue.given, self.queue.notifications.clone());
+        DelayedJobs::with(self.queue.with(partitions, notifications, limits))
+    }
+
+    fn with(queue: Queue) -> DelayedJobs<C> {
         DelayedJobs {
             queue: Arc::new(queue),
-            ..self
+            connection: PhantomData,
         }
     }
 }
@@ -227,9 +227,9 @@ impl<C> DelayedJobs<C> {
     /// opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it again
     /// under the same id.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
-        self.put(id, "in", micros(delay), payload)
-            .await
-            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+        let scheduled = self.put(id, "in", micros(delay), payload).await?.is_done();
+        self.expect_job(scheduled, id, delay);
+        Ok(scheduled)
     }
 
     /// Schedules a job to be due when Redis' clock shows `at`, with a precision of one microsecond. A time in
@@ -245,11 +245,12 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
-        let scheduled = self.put(id, "at", micros_of(at), payload).await;
+        let scheduled = self.put(id, "at", micros_of(at), payload).await?.is_done();
         // By the clock of this machine, which may be another than Redis'. What that gets wrong, the sweep
         // finds.
         let delay = at.duration_since(SystemTime::now()).unwrap_or_default();
-        scheduled.inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+        self.expect_job(scheduled, id, delay);
+        Ok(scheduled)
     }
 
     /// Tells this handle's workers that a job is due after that time, if it was scheduled.
@@ -268,12 +269,13 @@ impl<C> DelayedJobs<C> {
     /// the dead job has an id of its own, which is the job's id, an `@` and when it was due in microseconds,
     /// and the job goes on at the next point with its first attempt.
     ///
-    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead, so every
-    /// process may ask for its recurring jobs when it starts. To change the period or the payload, cancel the
-    /// job first; a new grid begins.
+    /// Every process may ask for its recurring jobs when it starts. If the job is there already with another
+    /// period or payload, it gets the new ones: the next point stays where it is, and those after it lie the
+    /// new `every` apart, counted from it. `first` counts only for an id that is new. A delivery that runs
+    /// meanwhile has the old payload. If a job that does not repeat has the id, nothing is changed.
     ///
-    /// `cancel` also returns `true` while the job runs: that delivery goes on, and is the last one. For times
-    /// of a calendar, schedule the next job when one is done, as the README shows.
+    /// `cancel` also ends the job while it runs. For times of a calendar, schedule the next job when one is
+    /// done, as the README shows.
     ///
     /// # Cancellation
     ///
@@ -290,9 +292,11 @@ impl<C> DelayedJobs<C> {
     /// ```no_run
     /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
     /// use std::time::Duration;
+    /// use tickwheel_redis::Repeated;
     ///
     /// let hour = Duration::from_secs(3600);
-    /// jobs.repeat("clean-up", Duration::ZERO, hour, b"").await?;
+    /// let repeated = jobs.repeat("clean-up", Duration::ZERO, hour, b"").await?;
+    /// assert_ne!(repeated, Repeated::Taken);
     /// # Ok(())
     /// # }
     /// ```
@@ -302,7 +306,7 @@ impl<C> DelayedJobs<C> {
         first: Duration,
         every: Duration,
         payload: &[u8],
-    ) -> Result<bool, Error> {
+    ) -> Result<Repeated, Error> {
         const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         if !(Duration::from_millis(1)..=LONGEST).contains(&every) {
             return Err(Error::InvalidSetting {
@@ -317,18 +321,24 @@ impl<C> DelayedJobs<C> {
                 reason: "the id of a job that is repeated has at most 1000 bytes",
             });
         }
-        self.put(id, &format!("in {}", micros(every)), micros(first), payload)
-            .await
-            .inspect(|scheduled| self.expect_job(*scheduled, id, first))
+        let kind = format!("every {}", micros(every));
+        let repeated = self.put(id, &kind, micros(first), payload).await?.repeated();
+        match repeated {
+            Repeated::New => self.expect_job(true, id, first),
+            // It may have been claimed with its old payload.
+            Repeated::Changed => self.expect_job(true, id, Duration::ZERO),
+            Repeated::Same | Repeated::Taken => {}
+        }
+        Ok(repeated)
     }
 
-    async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
+    async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<Answer, Error> {
         let (size, limit) = (payload.len(), self.queue.limits.max_payload);
         if size > limit {
             return Err(Error::InvalidSetting {
                 setting: "payload",
                 value: format!("{size} bytes, where max_payload is {limit} bytes,"),
-                allowed: "up to max_payload, which is at most 512 MiB",
+                allowed: "up to max_payload, which is at most 16 MiB",
             });
         }
         let arguments = vec![
@@ -349,21 +359,41 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
-        self.update(id, "reschedule", micros(delay))
-            .await
-            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+        let moved = self.change(id, Change::Reschedule { id, delay }).await?.is_done();
+        self.expect_job(moved, id, delay);
+        Ok(moved)
     }
 
-    /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is
-    /// running, dead or unknown.
+    /// Removes a waiting job, so that it is not delivered, or takes a running one from its worker.
     ///
-    /// A job that is [repeated](DelayedJobs::repeat) is ended while it runs, too.
+    /// A running job's [`lost`](Job::lost) completes within a second if its worker reaches Redis, and by the
+    /// end of its lease otherwise; [`run`](Worker::run) drops its handler then. The job is not delivered
+    /// again, and what its handler returns is disregarded. Its id stays taken until its worker has confirmed
+    /// that the handler has ended, or its lease has. A [`repeat`](DelayedJobs::repeat) with that id in the
+    /// meantime is first due after that.
+    ///
+    /// A dead job is [`Absent`](Cancelled::Absent): remove it with [`purge`](DelayedJobs::purge).
     ///
     /// # Errors
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
-    pub async fn cancel(&self, id: &str) -> Result<bool, Error> {
-        self.update(id, "cancel", 0).await
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use tickwheel_redis::Cancelled;
+    ///
+    /// match jobs.cancel("order-17").await? {
+    ///     Cancelled::Waiting => println!("it will not be delivered"),
+    ///     Cancelled::Running => println!("its handler is being stopped"),
+    ///     _ => println!("it is done, dead or unknown"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn cancel(&self, id: &str) -> Result<Cancelled, Error> {
+        Ok(self.change(id, Change::Cancel { id }).await?.cancelled())
     }
 
     /// Makes a dead job wait again, due now and with no attempts counted. Returns `false` if it is not dead.
@@ -372,9 +402,26 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
-        self.update(id, "revive", 0)
-            .await
-            .inspect(|scheduled| self.expect_job(*scheduled, id, Duration::ZERO))
+        let revived = self.change(id, Change::Revive { id }).await?.is_done();
+        self.expect_job(revived, id, Duration::ZERO);
+        Ok(revived)
+    }
+
+    /// Makes up to `limit` dead jobs wait again, the oldest of a partition first, and returns how many they were.
+    ///
+    /// They are revived in batches of 100 of a partition. If a batch fails, those before it remain revived.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn revive_dead(&self, limit: usize) -> Result<u64, Error> {
+        let revived = self
+            .change_dead(limit, |limit| Change::ReviveDead { limit })
+            .await;
+        for partition in 0..self.queue.partitions.len() {
+            self.queue.expect_job(partition, Duration::ZERO);
+        }
+        revived
     }
 
     /// Removes a dead job permanently. Returns `false` if it is not dead.
@@ -383,17 +430,93 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge(&self, id: &str) -> Result<bool, Error> {
-        self.update(id, "purge", 0).await
+        Ok(self.change(id, Change::Purge { id }).await?.is_done())
     }
 
-    async fn update(&self, id: &str, name: &str, number: u64) -> Result<bool, Error> {
-        let arguments = operation(name, id, "-", number, 0);
+    /// Removes up to `limit` dead jobs permanently, the oldest of a partition first, and returns how many they
+    /// were.
+    ///
+    /// They are removed in batches of 100 of a partition. If a batch fails, those before it remain removed.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn purge_dead(&self, limit: usize) -> Result<u64, Error> {
+        self.change_dead(limit, |limit| Change::PurgeDead { limit }).await
+    }
+
+    /// Pauses the queue for all programs. Returns `true` unless it was paused already.
+    ///
+    /// No job starts once this returns, and what workers have claimed goes back to the queue within a second.
+    /// Jobs that run go on and may be finished, and all other calls work.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule). Some partitions may be paused then, and it
+    /// is safe to call it again.
+    pub async fn pause(&self) -> Result<bool, Error> {
+        self.queue.change_all(Change::Pause).await
+    }
+
+    /// Lets a [paused](DelayedJobs::pause) queue go on. Returns `true` if it was paused.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule). Some partitions may go on then, and it is
+    /// safe to call it again.
+    pub async fn resume(&self) -> Result<bool, Error> {
+        let resumed = self.queue.change_all(Change::Resume).await?;
+        for partition in 0..self.queue.partitions.len() {
+            self.queue.expect_job(partition, Duration::ZERO);
+        }
+        Ok(resumed)
+    }
+
+    async fn change(&self, id: &str, change: Change<'_>) -> Result<Answer, Error> {
         self.queue
-            .on_job(id, |partition| &partition.updates, arguments)
+            .on_job(id, |partition| &partition.updates, change.arguments())
             .await
     }
 
-    /// Returns the numbers of waiting, running and dead jobs, in constant time.
+    /// Makes a change to up to `limit` dead jobs, in the order of the partitions.
+    async fn change_dead(&self, limit: usize, change: fn(usize) -> Change<'static>) -> Result<u64, Error> {
+        let mut left = limit as u64;
+        for partition in &self.queue.partitions {
+            let mut is_empty = false;
+            while left > 0 && !is_empty {
+                let batch = left.min(BATCH as u64);
+                let open = self.queue.open().await?;
+                let changed = open.change(partition, change(batch as usize)).await?.count();
+                left -= changed;
+                is_empty = changed < batch;
+            }
+        }
+        Ok(limit as u64 - left)
+    }
+
+    /// Returns what is known of a job, or `None` if there is no job with that id.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// if let Some(job) = jobs.get("order-17").await? {
+    ///     println!("{:?}, due {:?}, attempt {}, {:?}", job.state, job.due, job.attempt, job.error);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get(&self, id: &str) -> Result<Option<JobInfo>, Error> {
+        check_name(id, "a job's id has at least one character")?;
+        listing::job(self.queue.open().await?, id).await
+    }
+
+    /// Returns the numbers of waiting, running and dead jobs, and whether the queue is paused, in constant
+    /// time.
     ///
     /// # Errors
     ///
@@ -497,32 +620,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
-        let mut open = self.queue.open().await?;
-        let mut dead: Vec<Buried> = Vec::new();
-        for (number, partition) in self.queue.partitions.iter().enumerate() {
-            let mut offset = 0;
-            while offset < limit {
-                let answer = open.ask_next(partition.dead(offset, limit - offset)).await?;
-                let page = read_page(&answer, number).ok_or_else(|| unexpected(&answer))?;
-                if page.is_empty() {
-                    break;
-                }
-                offset += page.len();
-                dead.extend(page);
-            }
-            dead.sort_by_key(|buried| buried.died);
-            dead.truncate(limit);
-        }
-        for Buried {
-            partition, size, job, ..
-        } in &mut dead
-        {
-            if job.payload.len() < *size && *size <= self.queue.limits.max_payload {
-                let fetched = fetch(&self.queue, *partition, &job.id, "-", *size).await;
-                job.payload = fetched.ok().flatten().unwrap_or_default();
-            }
-        }
-        Ok(dead.into_iter().map(|buried| buried.job).collect())
+        listing::dead_jobs(self.queue.open().await?, limit).await
     }
 
     /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their
@@ -547,7 +645,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn waiting(&self, offset: usize, limit: usize) -> Result<Vec<WaitingJob>, Error> {
-        waiting_jobs(self.queue.open().await?, offset, limit).await
+        listing::waiting_jobs(self.queue.open().await?, offset, limit).await
     }
 
     /// Returns a builder for a worker on this queue.
@@ -556,43 +654,11 @@ impl<C> DelayedJobs<C> {
     }
 }
 
-/// A dead job as a partition lists it, possibly without its payload.
-struct Buried {
-    died: u64,
-    partition: usize,
-    size: usize,
-    job: DeadJob,
-}
-
-/// Parses a page of dead jobs. Returns `None` if the answer is malformed.
-fn read_page(answer: &Value, partition: usize) -> Option<Vec<Buried>> {
-    let Value::Array(values) = answer else { return None };
-    values
-        .chunks(6)
-        .map(|job| {
-            let [id, Value::BulkString(payload), size, attempts, died, why] = job else {
-                return None;
-            };
-            Some(Buried {
-                died: text(died)?.parse().ok()?,
-                partition,
-                size: text(size)?.parse().ok()?,
-                job: DeadJob {
-                    id: lossy(id)?,
-                    payload: payload.clone(),
-                    attempts: text(attempts)?.parse().ok()?,
-                    reason: Some(lossy(why)?).filter(|why| !why.is_empty()),
-                },
-            })
-        })
-        .collect()
-}
-
-impl<C: Clone> Clone for DelayedJobs<C> {
+impl<C> Clone for DelayedJobs<C> {
     fn clone(&self) -> DelayedJobs<C> {
         DelayedJobs {
             queue: self.queue.clone(),
-            connection: self.connection.clone(),
+            connection: PhantomData,
         }
     }
 }

@@ -1,11 +1,20 @@
 //! `Partition`: the keys of one partition of a queue, and its two batchers.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use redis::Value;
+use tokio::time::Instant;
 
-use super::{batcher::Batcher, limits::Limits, queue::micros, sender::CallName, server::Server};
+use super::{
+    batcher::Batcher,
+    change::{Answer, Change},
+    limits::Limits,
+    queue::submit,
+    sender::CallName,
+    server::Server,
+};
 use crate::{
+    error::Error,
     keys::Tag,
     nonce::Nonce,
     script::{Call, Script},
@@ -29,37 +38,17 @@ static UPDATE: Script = script!("#!lua flags=allow-oom", "scripts/update.lua");
 static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
 static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
 static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
+static GET: Script = Script::new(include_str!("scripts/get.lua"));
 static OLDEST: Script = Script::new(include_str!("scripts/oldest.lua"));
 static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
 static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
-static ENDS: Script =
-    Script::new("#!lua flags=no-writes\nreturn redis.call('ZMSCORE', KEYS[1], unpack(ARGV))");
-static STATES: Script =
-    Script::new("#!lua flags=no-writes\nreturn redis.call('HMGET', KEYS[1], unpack(ARGV))");
-static EXTEND: Script = Script::new(include_str!("scripts/extend.lua"));
 
-/// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind
-/// it: for 22 ms at 12 MB/s.
-pub(super) const PART: usize = 256 << 10;
+/// How many bytes of payload a page of dead jobs may have. The connection is shared, so every other answer
+/// waits behind it: for 22 ms at 12 MB/s.
+const PAGE: usize = 256 << 10;
 
 pub(super) const PREFIX: &str = "tickwheel:jobs";
-
-/// Where the jobs are that are held under a lease.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Set {
-    Claimed,
-    Running,
-}
-
-impl Set {
-    fn key(self, tag: &Tag) -> String {
-        tag.key(match self {
-            Set::Claimed => "claimed",
-            Set::Running => "running",
-        })
-    }
-}
 
 pub(super) struct Partition {
     tag: Tag,
@@ -92,8 +81,18 @@ impl Partition {
         }
     }
 
+    /// Makes a change, and waits for its answer.
+    pub(super) async fn change(&self, change: Change<'_>, deadline: Instant) -> Result<Answer, Error> {
+        submit(&self.updates, change.arguments(), deadline).await
+    }
+
     pub(super) fn channel(&self) -> &str {
         &self.channel
+    }
+
+    /// Returns the channel on which workers are told to renew what they hold.
+    pub(super) fn channel_of_renewals(&self) -> String {
+        format!("{}:renew", self.channel)
     }
 
     /// Returns the channel of one worker.
@@ -122,33 +121,28 @@ impl Partition {
             .arg(&*call.token)
     }
 
-    /// Returns a call that reads a part of the payload of a job that is held under `token`.
-    /// If it is to be `kept`, Redis keeps a copy of all of it under that name and for that time.
-    pub(super) fn fetch(
-        &self,
-        kept: Option<(Nonce, Duration)>,
-        id: &str,
-        token: &str,
-        offset: usize,
-    ) -> Call {
-        let call = FETCH
+    /// Returns a call that reads the payload of a job that is held under `token`.
+    pub(super) fn fetch(&self, id: &str, token: &str) -> Call {
+        FETCH
             .call()
             .key(self.tag.key("state"))
             .key(self.tag.key("payload"))
             .arg(id)
             .arg(token)
-            .arg(offset)
-            .arg(PART);
-        match kept {
-            Some((name, time)) => call
-                .key(self.tag.key(&format!("copy:{name}")))
-                .arg(time.as_millis() as u64),
-            None => call,
-        }
+    }
+
+    /// Returns a call that reads where a job is.
+    pub(super) fn get(&self, id: &str) -> Call {
+        ["due", "claimed", "running", "dead", "state"]
+            .into_iter()
+            .fold(GET.call(), |call, what| call.key(self.tag.key(what)))
+            .arg(id)
     }
 
     pub(super) fn counts(&self) -> Call {
-        self.with_keys(&COUNTS)
+        ["due", "claimed", "running", "dead", "settings"]
+            .into_iter()
+            .fold(COUNTS.call(), |call, what| call.key(self.tag.key(what)))
     }
 
     pub(super) fn oldest(&self) -> Call {
@@ -173,28 +167,7 @@ impl Partition {
             .key(self.tag.key("payload"))
             .arg(offset)
             .arg(limit)
-            .arg(PART)
-    }
-
-    /// Returns a call that reads when the leases of jobs end.
-    pub(super) fn ends<'a>(&self, set: Set, ids: impl Iterator<Item = &'a str>) -> Call {
-        ids.fold(ENDS.call().key(set.key(&self.tag)), |call, id| call.arg(id))
-    }
-
-    /// Returns a call that reads the states of jobs.
-    pub(super) fn states<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Call {
-        ids.fold(STATES.call().key(self.tag.key("state")), |call, id| call.arg(id))
-    }
-
-    /// Returns a call that moves the ends of leases, each of which is given as it was read.
-    pub(super) fn extend<'a>(
-        &self,
-        set: Set,
-        lease: Duration,
-        ends: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> Call {
-        let call = EXTEND.call().key(set.key(&self.tag)).arg(micros(lease));
-        ends.fold(call, |call, (id, end)| call.arg(id).arg(end))
+            .arg(PAGE)
     }
 
     fn with_keys(&self, script: &'static Script) -> Call {
@@ -205,7 +178,7 @@ impl Partition {
 }
 
 /// The keys, in the order that every script expects.
-fn keys(tag: &Tag) -> [String; 10] {
+fn keys(tag: &Tag) -> [String; 11] {
     [
         "due",
         "claimed",
@@ -216,6 +189,7 @@ fn keys(tag: &Tag) -> [String; 10] {
         "watching",
         "idle",
         "repeats",
+        "settings",
         "last:calls",
     ]
     .map(|what| tag.key(what))

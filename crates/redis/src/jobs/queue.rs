@@ -6,14 +6,16 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use futures_util::future::try_join_all;
 use redis::{ErrorKind, ServerErrorKind, Value};
 use tickwheel::Wheel;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     asking::{ask, repeat, unexpected},
-    batcher::{Answer, Batcher, Operation},
-    claim::Claim,
+    batcher::{Batcher, Operation},
+    change::{Answer, Change},
+    claim::{Claim, JobLease},
     fetch::Fetches,
     limits::Limits,
     local::LocalWorkers,
@@ -45,7 +47,7 @@ pub(super) struct Queue {
     pub(super) given: usize,
     pub(super) notifications: Option<Notifications>,
     pub(super) limits: Limits,
-    /// Permits to fetch payloads in parts.
+    /// Permits to fetch large payloads.
     pub(super) fetches: Fetches,
     /// The workers of this handle and its clones.
     pub(super) workers: Arc<LocalWorkers>,
@@ -77,6 +79,19 @@ impl Queue {
             workers,
             opened: FirstUse::default(),
         }
+    }
+
+    /// Returns the same queue with other settings of a handle, whose workers share what is scheduled.
+    pub(super) fn with(&self, given: usize, notifications: Option<Notifications>, limits: Limits) -> Queue {
+        Queue::new(
+            self.wheel.clone(),
+            self.server.clone(),
+            self.name.clone(),
+            given,
+            notifications,
+            limits,
+            self.workers.clone(),
+        )
     }
 
     /// Checks, at first use, that the queue has this number of partitions and that Redis does not evict keys.
@@ -134,6 +149,16 @@ impl Queue {
                 "the user of the connection may not publish (ACL): other workers notice a job up to five seconds later"
             );
         }
+        if let Some((count, age)) = self.limits.keep_dead {
+            let count = count.div_ceil(self.partitions.len() as u64);
+            let keep = Change::KeepDead { count, age };
+            try_join_all(
+                self.partitions
+                    .iter()
+                    .map(|partition| partition.change(keep, last)),
+            )
+            .await?;
+        }
         Ok(())
     }
 
@@ -181,15 +206,23 @@ impl Queue {
         }
     }
 
-    /// Returns claims that are not worked on to the queue, from the given runtime.
-    pub(super) fn give_back(self: &Arc<Queue>, runtime: &Handle, how: &str, claims: Vec<Claim>) {
+    /// Returns claims that are not worked on to the queue, from the given runtime. Each keeps a clone of
+    /// `goodbye` until it is answered.
+    pub(super) fn give_back<G: Clone + Send + 'static>(
+        self: &Arc<Queue>,
+        runtime: &Handle,
+        how: fn(&JobLease) -> Change<'_>,
+        claims: Vec<Claim>,
+        goodbye: &G,
+    ) {
         let deadline = Instant::now() + PATIENCE;
         let given_back = claims.into_iter().map(|Claim { lease, .. }| {
-            let arguments = operation(how, &lease.id, &lease.token, 0, 0);
-            let (queue, partition) = (self.clone(), lease.partition);
+            let arguments = how(&lease).arguments();
+            let (queue, partition, goodbye) = (self.clone(), lease.partition, goodbye.clone());
             let returned = move |answer: Result<Answer, Error>| {
+                let _goodbye = goodbye;
                 // A job that cannot be returned is delivered again when its lease has expired.
-                if answer.is_ok_and(|answer| answer.yes) {
+                if answer.is_ok_and(Answer::is_done) {
                     queue.expect_job(partition, Duration::ZERO);
                 }
             };
@@ -198,18 +231,28 @@ impl Queue {
         self.update_all(runtime, given_back.collect());
     }
 
-    /// Carries out one operation on the job `id`.
+    /// Makes a change to all partitions at once. Returns whether it changed anything.
+    pub(super) async fn change_all(&self, change: Change<'_>) -> Result<bool, Error> {
+        let open = self.open().await?;
+        let changes = self
+            .partitions
+            .iter()
+            .map(|partition| open.change(partition, change));
+        let answers = try_join_all(changes).await?;
+        Ok(answers.into_iter().any(Answer::is_done))
+    }
+
+    /// Carries out one operation on the job `id`, whose arguments a script of that batcher expects.
     pub(super) async fn on_job(
         &self,
         id: &str,
         batcher: impl FnOnce(&Partition) -> &Arc<Batcher>,
         arguments: Vec<Vec<u8>>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Answer, Error> {
         check_name(id, "a job's id has at least one character")?;
         let open = self.open().await?;
         let answer = submit(batcher(self.partition(id)), arguments, open.last).await;
-        let answer = answer.map_err(|error| error.after(open.began.elapsed()))?;
-        Ok(answer.yes)
+        answer.map_err(|error| error.after(open.began.elapsed()))
     }
 }
 
@@ -227,6 +270,11 @@ impl OpenQueue<'_> {
     /// passed.
     pub(super) async fn ask(&self, request: Call) -> Result<Value, Error> {
         let answer = self.queue.ask_until(request, self.last).await;
+        answer.map_err(|error| error.after(self.began.elapsed()))
+    }
+
+    pub(super) async fn change(&self, partition: &Partition, change: Change<'_>) -> Result<Answer, Error> {
+        let answer = partition.change(change, self.last).await;
         answer.map_err(|error| error.after(self.began.elapsed()))
     }
 
@@ -267,21 +315,13 @@ pub(super) async fn submit(
     }
 }
 
-/// Returns the arguments of an operation of `scripts/update.lua`.
-pub(super) fn operation(name: &str, id: &str, token: &str, first: u64, second: u64) -> Vec<Vec<u8>> {
-    vec![
-        name.into(),
-        id.into(),
-        token.into(),
-        first.to_string().into(),
-        second.to_string().into(),
-    ]
-}
+/// The largest number that scripts are sent, because Lua represents it exactly.
+pub(super) const LARGEST_NUMBER: u64 = 9_000_000_000_000_000;
 
-/// Returns microseconds, rounded up so that nothing is early, and limited to what Lua represents exactly.
+/// Returns microseconds, rounded up so that nothing is early.
 pub(super) fn micros(duration: Duration) -> u64 {
-    const LONGEST: u64 = 9_000_000_000_000_000;
-    duration.as_nanos().div_ceil(1000).min(u128::from(LONGEST)) as u64
+    let micros = duration.as_nanos().div_ceil(1000);
+    micros.min(u128::from(LARGEST_NUMBER)) as u64
 }
 
 /// Returns microseconds since 1970, rounded up, and zero for an earlier time.

@@ -3,6 +3,7 @@
 use std::{
     error, fmt,
     future::{IntoFuture, pending},
+    io,
     panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
@@ -14,15 +15,16 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, Worker};
+use super::{Job, Worker, change::Change};
 use crate::{error::Error, local, nonce::random_part};
 
 type Cause = Box<dyn error::Error + Send + Sync>;
-type Handler = Arc<dyn Fn(Arc<Job>) -> BoxFuture<'static, Result<(), JobError>> + Send + Sync>;
+type Handler = Arc<dyn Fn(Arc<Job>) -> BoxFuture<'static, Result<(), Cause>> + Send + Sync>;
 
-/// What becomes of a job whose handler did not succeed, for [`Worker::run`].
+/// An error of a handler that says what becomes of the job, for [`Worker::run`].
 ///
-/// Every error that implements [`std::error::Error`] converts into `Retry`, so `?` works in a handler.
+/// A handler may return it as its error, or convert it into a boxed error, in which `run` finds it again. Every
+/// other error of a handler counts as `Retry`. It is displayed as its cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
@@ -48,21 +50,49 @@ impl JobError {
     pub fn bury(cause: impl Into<Box<dyn error::Error + Send + Sync>>) -> JobError {
         JobError::Bury(cause.into())
     }
+
+    fn cause(&self) -> Option<&Cause> {
+        match self {
+            JobError::Retry(cause) | JobError::RetryAfter(_, cause) | JobError::Bury(cause) => Some(cause),
+            JobError::Snooze(_) => None,
+        }
+    }
 }
 
-impl<E: error::Error + Send + Sync + 'static> From<E> for JobError {
-    fn from(error: E) -> JobError {
-        JobError::Retry(Box::new(error))
+impl From<io::Error> for JobError {
+    fn from(error: io::Error) -> JobError {
+        JobError::retry(error)
+    }
+}
+
+impl From<Error> for JobError {
+    fn from(error: Error) -> JobError {
+        JobError::retry(error)
+    }
+}
+
+impl From<Box<dyn error::Error + Send + Sync>> for JobError {
+    /// Returns the `JobError` in the box if there is one.
+    fn from(cause: Box<dyn error::Error + Send + Sync>) -> JobError {
+        match cause.downcast() {
+            Ok(known) => *known,
+            Err(cause) => JobError::Retry(cause),
+        }
+    }
+}
+
+impl error::Error for JobError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.cause()?.source()
     }
 }
 
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JobError::Retry(cause) => write!(f, "to be tried again: {cause}"),
-            JobError::RetryAfter(delay, cause) => write!(f, "to be tried again after {delay:?}: {cause}"),
-            JobError::Bury(cause) => write!(f, "not to be tried again: {cause}"),
-            JobError::Snooze(delay) => write!(f, "put off for {delay:?}"),
+        match (self, self.cause()) {
+            (_, Some(cause)) => fmt::Display::fmt(cause, f),
+            (JobError::Snooze(delay), _) => write!(f, "put off for {delay:?}"),
+            (_, None) => Ok(()),
         }
     }
 }
@@ -71,12 +101,16 @@ impl fmt::Display for JobError {
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// How long jobs may still run after the end was asked for, unless set.
 const GRACE: Duration = Duration::from_secs(30);
+/// How long the jobs whose handlers were dropped at the end of that may take to be given back, whether Redis
+/// answers or not.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A future that runs the jobs of a worker, created by [`Worker::run`].
 ///
-/// It completes when the future given to [`until`](Run::until) has completed and no job runs any more, when
-/// the wheel is shut down, or with an error that only another program or setting can avoid. If it is dropped,
-/// the handlers that run are dropped too, and their jobs are delivered again after their leases.
+/// It completes when the future given to [`until`](Run::until) has completed, no job runs any more and
+/// everything else that the worker had claimed has been given back; when the wheel is shut down; or with an
+/// error that only another program or setting can avoid. If it is dropped, the handlers that run are dropped
+/// too, and their jobs are delivered again after their leases.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Run {
     setup: Option<Setup>,
@@ -101,6 +135,10 @@ impl Worker {
     /// | returns an error, or panics | is tried again after a [pause](Run::backoff), and is dead after its last attempt |
     /// | returns [`JobError::Bury`] or [`JobError::Snooze`] | is dead, or is put off without counting the attempt |
     /// | takes longer than [`time_limit`](super::WorkerBuilder::time_limit), or loses the job otherwise | is delivered again; the handler is dropped at its next `.await` |
+    /// | runs while the job is [cancelled](super::DelayedJobs::cancel) | is gone; the handler is dropped at its next `.await` |
+    ///
+    /// The error of a handler may be anything that converts into a boxed error: an error of any kind, a box
+    /// or a string. Its text is kept with the job, up to 1,024 bytes of it, and so is that of a panic.
     ///
     /// The worker takes no job before there is a place for it. Errors of Redis are logged through `tracing`,
     /// and the worker goes on when Redis is back.
@@ -136,7 +174,7 @@ impl Worker {
     where
         H: Fn(Arc<Job>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<JobError>,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         assert!(concurrency > 0, "a worker runs at least one job at once");
         let handler = move |job| handler(job).map(|outcome| outcome.map_err(Into::into)).boxed();
@@ -157,7 +195,7 @@ impl Worker {
 impl Run {
     /// Ends the worker when `end` completes, for example at Ctrl-C: no job is started any more, what was
     /// claimed is returned to the queue, and jobs that run are finished, or given back after the [grace
-    /// period](Run::grace).
+    /// period](Run::grace). The future completes after that, so a program may exit at once.
     ///
     /// # Panics
     ///
@@ -175,7 +213,8 @@ impl Run {
     /// lets all of them finish.
     ///
     /// The handlers of the others are then dropped at their next `.await`, and their jobs wait again with no
-    /// attempt counted.
+    /// attempt counted. The future completes a second later at most, also if Redis does not answer. What
+    /// could not be given back is delivered again after its lease.
     pub fn grace(self, period: Duration) -> Run {
         self.set(|setup| setup.grace = period)
     }
@@ -248,12 +287,15 @@ impl Setup {
             }
         };
         // What was claimed goes back now, and what runs is still renewed.
-        drop(self.worker);
+        let given_back = self.worker.close();
+        let grace_ends = local::after(self.grace);
         let finished = async { while running.join_next().await.is_some() {} };
-        if local::until(local::after(self.grace), finished).await.is_none() {
+        if local::until(grace_ends, finished).await.is_none() {
             give_back.cancel();
-            while running.join_next().await.is_some() {}
+            let last_words = async { while running.join_next().await.is_some() {} };
+            local::until(local::after(LAST_WORDS), last_words).await;
         }
+        local::until(grace_ends, given_back).await;
         outcome
     }
 }
@@ -270,27 +312,39 @@ impl Attempt {
         let handler = AssertUnwindSafe(async { (self.handler)(job.clone()).await }).catch_unwind();
         let outcome = tokio::select! {
             biased;
-            outcome = handler => outcome.unwrap_or_else(|panic| Err(JobError::Retry(panicked(&*panic)))),
+            outcome = handler => outcome.unwrap_or_else(|panic| Err(panicked(&*panic))),
             () = job.lost() => {
                 tracing::warn!(job = job.id(), attempt = job.attempt(), "a job was lost while its handler ran");
                 return;
             }
             () = self.give_back.cancelled() => {
-                self.log_unfinished(&job, job.finish("unstart", 0, 0).await);
+                self.log_unfinished(&job, job.finish(Change::UndoStart { job: job.lease() }).await);
                 return;
             }
         };
-        if let Err(error) = &outcome {
-            tracing::warn!(job = job.id(), attempt = job.attempt(), %error, "an attempt at a job failed");
-        }
         let finished = match outcome {
-            Ok(()) => job.finish("done", 0, 0).await,
-            Err(JobError::Retry(_)) => job.put_off("retry", self.pause(job.attempt())).await,
-            Err(JobError::RetryAfter(delay, _)) => job.put_off("retry", delay).await,
-            Err(JobError::Bury(_)) => job.finish("bury", 0, 0).await,
-            Err(JobError::Snooze(delay)) => job.put_off("snooze", delay).await,
+            Ok(()) => job.finish(Change::Done { job: job.lease() }).await,
+            Err(error) => {
+                tracing::warn!(job = job.id(), attempt = job.attempt(), %error, "an attempt at a job failed");
+                self.failed(&job, error).await
+            }
         };
         self.log_unfinished(&job, finished);
+    }
+
+    /// Finishes a job as the error of its handler says.
+    async fn failed(&self, held: &Job, error: Cause) -> Result<bool, Error> {
+        let (job, text) = (held.lease(), error.to_string());
+        let (verdict, error) = (JobError::from(error), &*text);
+        match verdict {
+            JobError::Retry(_) => {
+                let delay = self.pause(held.attempt());
+                held.put_off(Change::Retry { job, delay, error }, delay).await
+            }
+            JobError::RetryAfter(delay, _) => held.put_off(Change::Retry { job, delay, error }, delay).await,
+            JobError::Bury(_) => held.finish(Change::Bury { job, error }).await,
+            JobError::Snooze(delay) => held.put_off(Change::Snooze { job, delay }, delay).await,
+        }
     }
 
     fn pause(&self, attempt: u32) -> Duration {

@@ -10,20 +10,20 @@ use redis::{FromRedisValue, from_redis_value};
 use tokio::time::Instant;
 
 use super::{
-    job::Counts,
     partition::Partition,
     queue::{OpenQueue, Queue},
-    stats::QueueSample,
+    report::{Counts, QueueSample},
 };
 use crate::{error::Error, local, script::Call};
 
 /// Returns the numbers of jobs in a queue.
 pub(super) async fn counts(queue: OpenQueue<'_>) -> Result<Counts, Error> {
     let mut counts = Counts::default();
-    for [waiting, running, dead] in ask_all::<[u64; 3]>(queue, Partition::counts).await? {
+    for [waiting, running, dead, paused] in ask_all::<[u64; 4]>(queue, Partition::counts).await? {
         counts.waiting += waiting;
         counts.running += running;
         counts.dead += dead;
+        counts.paused |= paused > 0;
     }
     Ok(counts)
 }

@@ -22,7 +22,7 @@ impl<C> Connected<C> {
     pub(super) fn new(connection: C) -> Connected<C> {
         Connected {
             connection,
-            policy: Policy::default(),
+            policy: Policy::for_keys_that_stay(),
         }
     }
 }

@@ -9,20 +9,8 @@ use tickwheel::Wheel;
 use tickwheel_exported::Exported;
 use tokio::time::Instant;
 
-use super::job::Counts;
+use super::report::QueueSample;
 use crate::exported::{Counter, List, Renewals};
-
-/// How long a queue is, and how far behind its workers are, as
-/// [`DelayedJobs::sample`](super::DelayedJobs::sample) found it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueueSample {
-    /// The numbers of waiting, running and dead jobs.
-    pub counts: Counts,
-    /// For how long the oldest due job has been due by Redis' clock, of those that no worker has claimed.
-    /// `None` if none is due.
-    pub oldest_due: Option<Duration>,
-}
 
 /// The upper limits of the buckets of the lateness in microseconds. A last bucket without a limit follows.
 const LIMITS: [u64; BUCKETS - 1] = [
@@ -125,6 +113,11 @@ fn list_sample(list: &mut List, asked: Instant, QueueSample { counts, oldest_due
         "tickwheel_redis_jobs_dead",
         "Jobs in the queue that are dead, at the last sample.",
         counts.dead as f64,
+    );
+    list.measured(
+        "tickwheel_redis_jobs_paused",
+        "1 if the queue was paused at the last sample, else 0.",
+        f64::from(u8::from(counts.paused)),
     );
     list.measured(
         "tickwheel_redis_jobs_oldest_due_seconds",

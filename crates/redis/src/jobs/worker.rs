@@ -18,7 +18,7 @@ use super::{
     queue::Queue,
     settings::Settings,
 };
-use crate::error::Error;
+use crate::{error::Error, local};
 
 /// A builder for a [`Worker`], created by [`DelayedJobs::worker`](super::DelayedJobs::worker).
 #[derive(Clone)]
@@ -53,6 +53,10 @@ impl WorkerBuilder {
     }
 
     /// Sets how often a job is delivered before it is dead, at least once and 5 times by default.
+    ///
+    /// The limit is stored with a job at each start. When that delivery fails or its lease runs out, it is
+    /// judged by that limit, whichever worker notices. A job that cannot be delivered for its payload goes by
+    /// the worker that takes it.
     pub fn attempts(mut self, attempts: u32) -> WorkerBuilder {
         self.settings.attempts = attempts;
         self
@@ -152,6 +156,44 @@ impl Stream for Worker {
         inbox
             .poll_next(cx)
             .map(|next| next.map(|claim| claim.map(|claim| Job::new(claim, inbox.clone()))))
+    }
+}
+
+impl Worker {
+    /// Ends the worker, and waits until everything that it has claimed and not yielded has been given back,
+    /// and Redis has others told of jobs in its place.
+    ///
+    /// It waits for 5 seconds at most, or for [`answer_within`](super::DelayedJobs::answer_within) if that is
+    /// longer. What could not be given back is delivered after its lease. Jobs that the worker has yielded
+    /// stay with their holders and are still renewed. A program that exits without this, or without
+    /// [`run`](Worker::run), which does so too, leaves what it has claimed to others only after its lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// The worker ends when this is called, and gives everything back even if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use futures_util::StreamExt;
+    ///
+    /// let mut worker = jobs.worker().start();
+    /// if let Some(job) = worker.next().await {
+    ///     job?.done().await?;
+    /// }
+    /// worker.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(self) -> impl Future<Output = ()> + Send + 'static {
+        let inbox = self.inbox.clone();
+        let limit = local::after(inbox.queue.patience());
+        // The engine hears of it now, and not when the future is polled first.
+        drop(self);
+        async move {
+            local::until(limit, inbox.given_back.cancelled()).await;
+        }
     }
 }
 

@@ -104,7 +104,7 @@ impl<C: Connection> Leases<C> {
             connection,
             prefix: "tickwheel:lease".into(),
             notifications: None,
-            policy: Arc::default(),
+            policy: Arc::new(Policy::for_keys_that_expire()),
             waiters: Arc::default(),
             keepers: Arc::default(),
             stats: Arc::default(),

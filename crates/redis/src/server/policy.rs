@@ -9,20 +9,39 @@ use super::{
 use crate::error::Error;
 
 /// The check of the eviction policy, made at first use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Policy {
+    keys_expire: bool,
     checked: FirstUse,
 }
 
 impl Policy {
+    /// Returns the check for keys that have a time to live, as those of leases do, which `volatile-*` evicts.
+    pub(crate) fn for_keys_that_expire() -> Policy {
+        Policy {
+            keys_expire: true,
+            checked: FirstUse::default(),
+        }
+    }
+
+    /// Returns the check for keys that have no time to live, as those of queues.
+    pub(crate) fn for_keys_that_stay() -> Policy {
+        Policy {
+            keys_expire: false,
+            checked: FirstUse::default(),
+        }
+    }
+
     /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The
     /// check is repeated until it has succeeded once.
     pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
-        self.checked.ensure(|| ask(connection.clone())).await
+        self.checked
+            .ensure(|| ask(connection.clone(), self.keys_expire))
+            .await
     }
 }
 
-async fn ask(mut connection: impl Connection) -> Result<(), Error> {
+async fn ask(mut connection: impl Connection, keys_expire: bool) -> Result<(), Error> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
     let answer: Result<Value, _> = guarded(info.query_async(&mut connection)).await;
@@ -35,7 +54,7 @@ async fn ask(mut connection: impl Connection) -> Result<(), Error> {
                 };
                 known = true;
                 let limited = field(&text, "maxmemory").is_none_or(|limit| limit != "0");
-                if limited && evicts(policy) {
+                if limited && evicts(policy, keys_expire) {
                     return Err(Error::EvictionPolicy {
                         policy: policy.to_owned(),
                     });
@@ -66,9 +85,8 @@ fn warn(reason: impl std::fmt::Display) {
     );
 }
 
-/// Includes `volatile-*`, because leases and the stored answers for repeated calls have a time to live.
-fn evicts(policy: &str) -> bool {
-    policy.starts_with("allkeys") || policy.starts_with("volatile")
+fn evicts(policy: &str, keys_expire: bool) -> bool {
+    policy.starts_with("allkeys") || (keys_expire && policy.starts_with("volatile"))
 }
 
 /// Returns the answer of one server, or the answers of a cluster's nodes.
@@ -93,14 +111,15 @@ mod tests {
 
     #[test]
     fn a_policy_that_evicts() {
-        for (policy, evicting) in [
-            ("noeviction", false),
-            ("allkeys-lru", true),
-            ("allkeys-random", true),
-            ("volatile-lru", true),
-            ("volatile-ttl", true),
+        for (policy, keys_that_expire, keys_that_stay) in [
+            ("noeviction", false, false),
+            ("allkeys-lru", true, true),
+            ("allkeys-random", true, true),
+            ("volatile-lru", true, false),
+            ("volatile-ttl", true, false),
         ] {
-            assert_eq!(evicts(policy), evicting, "{policy}");
+            assert_eq!(evicts(policy, true), keys_that_expire, "{policy}");
+            assert_eq!(evicts(policy, false), keys_that_stay, "{policy}");
         }
     }
 

@@ -1,16 +1,17 @@
-//! Ends a worker whose stream was dropped or whose wheel was shut down.
+//! Ends a worker whose stream was dropped or closed, or whose wheel was shut down.
 
 use std::mem;
 
 use futures_util::StreamExt;
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::Engine;
 use crate::{
     error::Error,
     jobs::{
         batcher::Operation,
-        queue::{PATIENCE, operation},
+        change::Change,
+        queue::PATIENCE,
         take::{TakeRequest, Taken},
         waiting::sleep_until,
     },
@@ -21,14 +22,19 @@ impl Engine {
     pub(super) async fn end(mut self) {
         let inbox = self.inbox.clone();
         let wheel = inbox.queue.wheel.clone();
-        self.hints.clear();
+        // Closed once everything that was sent to say goodbye has been answered.
+        let (goodbye, mut answered) = mpsc::channel(1);
+        self.goodbye = Some(goodbye);
         self.close();
         for on_wheel in mem::take(&mut self.on_wheel) {
-            self.give_back("release", on_wheel.claim.into_iter().collect());
+            self.give_back(
+                |job| Change::GiveBack { job },
+                on_wheel.claim.into_iter().collect(),
+            );
         }
         for fetching in mem::take(&mut self.fetching) {
             let claim = fetching.claim.map(|(_, claim)| claim);
-            self.give_back("release", claim.into_iter().collect());
+            self.give_back(|job| Change::GiveBack { job }, claim.into_iter().collect());
         }
         let mut given = false;
         loop {
@@ -42,7 +48,10 @@ impl Engine {
             if self.takes.is_empty() && !mem::replace(&mut given, true) {
                 self.give_back_unanswered();
             }
-            if given && !inbox.holds() {
+            if given && !inbox.is_starting() {
+                self.goodbye = None;
+            }
+            if inbox.given_back.is_cancelled() && !inbox.holds() {
                 return;
             }
             let now = Instant::now();
@@ -59,6 +68,8 @@ impl Engine {
                 Some((request, taken)) = self.takes.next(), if !self.takes.is_empty() => {
                     self.give_back_taken(request, taken);
                 }
+                Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
+                _ = answered.recv(), if !inbox.given_back.is_cancelled() => inbox.given_back.cancel(),
                 _ = sleep_until(&wheel, next) => {}
             }
         }
@@ -68,34 +79,48 @@ impl Engine {
         if !given {
             self.give_back_unanswered();
         }
+        self.goodbye = None;
+        answered.recv().await;
     }
 
     /// Has others told of due jobs instead of this worker.
-    fn close(&self) {
+    fn close(&mut self) {
         let deadline = Instant::now() + PATIENCE;
-        let closed = self.sweeps.iter().enumerate().filter(|(_, sweep)| sweep.listed);
-        let closed = closed.map(|(partition, _)| {
-            let arguments = operation("close", &self.ear.to_string(), "-", 0, 0);
-            (partition, Operation::new(arguments, deadline, drop))
-        });
+        let closed = self
+            .sweeps
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(partition, sweep)| {
+                let goodbye = mem::take(&mut sweep.listed).then(|| self.goodbye.clone())?;
+                let arguments = Change::Close { worker: self.ear }.arguments();
+                Some((
+                    partition,
+                    Operation::new(arguments, deadline, move |_| drop(goodbye)),
+                ))
+            });
         self.inbox.queue.update_all(&self.inbox.runtime, closed.collect());
     }
 
     fn give_back_taken(&mut self, request: TakeRequest, taken: Result<Taken, Error>) {
         self.sweeps[request.partition].unanswered = taken.is_err();
         if let Ok(taken) = taken {
+            self.sweeps[request.partition].listed = taken.listed;
+            self.close();
             let claims = taken.claims.into_iter().map(|(_, claim)| claim).collect();
-            self.give_back("release", claims);
+            self.give_back(|job| Change::GiveBack { job }, claims);
         }
     }
 
     fn give_back_unanswered(&self) {
         for (partition, sweep) in self.sweeps.iter().enumerate() {
             if sweep.unanswered {
-                let queue = self.inbox.queue.clone();
+                let (queue, goodbye) = (self.inbox.queue.clone(), self.goodbye.clone());
                 let call = queue.partitions[partition].give_back(&self.senders[partition].call_name());
                 // A job that cannot be returned is delivered again when its lease has expired.
-                tokio::spawn(async move { queue.ask(call).await.map(drop) });
+                tokio::spawn(async move {
+                    let _goodbye = goodbye;
+                    queue.ask(call).await.map(drop)
+                });
             }
         }
     }

@@ -3,6 +3,7 @@
 //! the jobs that nobody works on (`ending`).
 
 use std::{
+    convert::Infallible,
     future::Future,
     mem,
     pin::Pin,
@@ -16,9 +17,10 @@ use futures_util::{
     future::BoxFuture,
     stream::{self, BoxStream, FuturesUnordered, SelectAll},
 };
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
+    change::Change,
     claim::Claim,
     inbox::{Inbox, Status},
     sender::Sender,
@@ -60,21 +62,32 @@ pub(super) struct Engine {
     expected: usize,
     /// How many bytes of payload they may bring.
     expected_bytes: usize,
-    /// Claims whose payload is being fetched in parts.
+    /// Claims whose payload is being fetched.
     fetching: FuturesUnordered<Fetching>,
     on_wheel: FuturesUnordered<OnWheel>,
-    hints: SelectAll<BoxStream<'static, usize>>,
+    hints: SelectAll<BoxStream<'static, Hint>>,
     /// Whether the consumer has not asked for a first job yet.
     paused: bool,
     /// The name under which the worker listens.
     ear: Nonce,
+    /// Kept by whatever has to be answered before the worker has ended. Before its end, nobody waits for that.
+    goodbye: Option<mpsc::Sender<Infallible>>,
     /// How long a take takes, as a moving average.
     round_trip: Duration,
     renew_at: Instant,
+    renewed_at: Instant,
     /// When the first of the held leases expires unless it is renewed.
     expire_at: Instant,
     /// When the first of the delivered jobs will have taken as long as it may.
     limit_at: Option<Instant>,
+}
+
+/// What a message of Redis says, or may have said before anybody listened.
+enum Hint {
+    /// A job of the partition may have become due.
+    Look { partition: usize },
+    /// Jobs of a partition may have been cancelled, or the queue paused.
+    Renew,
 }
 
 /// A claim that waits on the wheel until it is due.
@@ -122,8 +135,10 @@ impl Engine {
             hints: SelectAll::new(),
             paused: true,
             ear: Nonce::new(),
+            goodbye: None,
             round_trip: Duration::ZERO,
             renew_at: now,
+            renewed_at: now,
             expire_at: now + inbox.settings.lease,
             limit_at: None,
             inbox,
@@ -176,14 +191,18 @@ impl Engine {
             return;
         };
         for (number, partition) in queue.partitions.iter().enumerate() {
-            let listener = notifications.listen(partition.channel_of(self.ear));
-            self.hints.push(
-                stream::unfold(listener, move |listener| async move {
-                    listener.heard().await;
-                    Some((number, listener))
-                })
-                .boxed(),
-            );
+            // Before the worker's own channel: once that is listened to, both are.
+            let renewals = notifications.listen(partition.channel_of_renewals());
+            let renewals = stream::unfold(renewals, |listener| async move {
+                listener.heard().await;
+                Some((Hint::Renew, listener))
+            });
+            let own = notifications.listen(partition.channel_of(self.ear));
+            let own = stream::unfold(own, move |listener| async move {
+                listener.heard().await;
+                Some((Hint::Look { partition: number }, listener))
+            });
+            self.hints.extend([renewals.boxed(), own.boxed()]);
         }
     }
 
@@ -235,16 +254,28 @@ impl Engine {
                         self.fetched(due, claim, fetched);
                     }
                 }
-                Some(partition) = self.hints.next(), if !self.hints.is_empty() => {
-                    self.sweeps[partition].told(Instant::now());
-                    inbox.set_listens(self.sweeps.iter().all(|sweep| sweep.listens));
-                }
+                Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
                 alive = sleep_until(&wheel, next) => {
                     if !alive {
                         return;
                     }
                 }
             }
+        }
+    }
+
+    /// Whether Redis tells the worker of jobs that are due or were cancelled, in all partitions.
+    fn listens(&self) -> bool {
+        self.sweeps.iter().all(|sweep| sweep.listens)
+    }
+
+    fn heed(&mut self, hint: Hint) {
+        match hint {
+            Hint::Look { partition } => {
+                self.sweeps[partition].told(Instant::now());
+                self.inbox.set_listens(self.listens());
+            }
+            Hint::Renew => self.renew_soon(),
         }
     }
 
@@ -286,7 +317,8 @@ impl Drop for Engine {
                 .into_iter()
                 .filter_map(|fetching| Some(fetching.claim?.1)),
         );
-        self.inbox.give_back_elsewhere("release", claims);
+        self.inbox
+            .give_back_elsewhere(|job| Change::GiveBack { job }, claims);
     }
 }
 

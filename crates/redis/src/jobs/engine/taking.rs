@@ -9,6 +9,7 @@ use super::{Engine, Fetching, LONGEST_ROUND_TRIP, OnWheel, SOON, UNASKED, is_bus
 use crate::{
     error::Error,
     jobs::{
+        change::Change,
         claim::Claim,
         fetch::fetch,
         inbox::{NotifyEngine, Status},
@@ -202,11 +203,10 @@ impl Engine {
     }
 
     fn fetch(&mut self, due: Instant, claim: Claim) {
-        let (queue, lease, size) = (self.inbox.queue.clone(), claim.lease.clone(), claim.size);
+        let (queue, lease) = (self.inbox.queue.clone(), claim.lease.clone());
         self.fetching.push(Fetching {
             claim: Some((due, claim)),
-            fetched: async move { fetch(&queue, lease.partition, &lease.id, &lease.token, size).await }
-                .boxed(),
+            fetched: async move { fetch(&queue, lease.partition, &lease.id, &lease.token).await }.boxed(),
         });
     }
 
@@ -238,7 +238,7 @@ impl Engine {
             }
             Err(error) => {
                 self.inbox.report(error);
-                self.give_back("release", vec![claim]);
+                self.give_back(|job| Change::GiveBack { job }, vec![claim]);
             }
         }
     }

@@ -12,9 +12,11 @@ use std::{
 };
 
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     INTERVAL,
+    change::Change,
     claim::{Claim, JobLease},
     queue::Queue,
     settings::Settings,
@@ -44,20 +46,20 @@ pub(super) struct Inbox {
     state: Mutex<State>,
     /// Notified when the engine has work to do.
     pub(super) engine: Notify,
+    /// Whether a worker that has ended has given back everything that it could.
+    pub(super) given_back: CancellationToken,
 }
 
 impl Inbox {
     pub(super) fn new(queue: Arc<Queue>, settings: Settings, runtime: Handle) -> Arc<Inbox> {
-        let state = State {
-            held: HeldLeases::new(queue.workers.stats.clone()),
-            ..State::default()
-        };
+        let state = State::new(HeldLeases::new(&queue.wheel, queue.workers.stats.clone()));
         Arc::new(Inbox {
             queue,
             settings,
             runtime,
             state: Mutex::new(state),
             engine: Notify::new(),
+            given_back: CancellationToken::new(),
         })
     }
 
@@ -81,11 +83,11 @@ impl Inbox {
             state.demand.fetched();
             let now = Instant::now();
             state.pace.fetched(now);
-            let is_first = self
-                .settings
-                .time_limit
-                .is_some_and(|limit| state.limit(&claim.lease, limit));
-            let notify = is_first || mem::take(&mut state.engine_waits_for.fetched);
+            let limit = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
+            if let Some(limit) = limit {
+                state.held.limit(&claim.lease, limit);
+            }
+            let notify = limit.is_some() || mem::take(&mut state.engine_waits_for.fetched);
             drop(state);
             if notify {
                 self.engine.notify_one();
@@ -199,6 +201,11 @@ impl Inbox {
         !self.lock().held.is_empty()
     }
 
+    /// Whether a start is under way, whose job has to be given back.
+    pub(super) fn is_starting(&self) -> bool {
+        self.lock().starting > 0
+    }
+
     /// Sets when the engine is notified.
     pub(super) fn notify_engine_when(&self, when: NotifyEngine, soon: Duration) -> Status {
         let mut state = self.lock();
@@ -217,10 +224,7 @@ impl Inbox {
 
     /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
     pub(super) fn end_overdue(&self) -> Option<Instant> {
-        let mut overdue = Vec::new();
-        let mut state = self.lock();
-        let next = state.next_limit(Instant::now(), &mut overdue);
-        drop(state);
+        let (overdue, next) = self.lock().held.take_overdue();
         for lease in overdue {
             lease.validity.lose();
         }
@@ -301,12 +305,12 @@ impl Inbox {
 
     /// Returns claims to the queue when the runtime of the engine has ended, by the runtime of another
     /// worker. Without another one, they wait until their leases have expired.
-    pub(super) fn give_back_elsewhere(&self, how: &str, claims: Vec<Claim>) {
+    pub(super) fn give_back_elsewhere(&self, how: fn(&JobLease) -> Change<'_>, claims: Vec<Claim>) {
         if claims.is_empty() {
             return;
         }
         if let Some(runtime) = self.queue.workers.another_runtime(self) {
-            self.queue.give_back(&runtime, how, claims);
+            self.queue.give_back(&runtime, how, claims, &());
         }
     }
 
@@ -338,6 +342,7 @@ impl EngineGuard {
     }
 
     pub(super) fn ended(mut self) {
+        self.inbox.given_back.cancel();
         self.has_ended = true;
     }
 }
@@ -357,9 +362,12 @@ impl Drop for EngineGuard {
         wake(state);
         drop(held);
         let due = due.into_values().map(|due| due.claim).collect();
-        self.inbox.give_back_elsewhere("release", due);
+        self.inbox
+            .give_back_elsewhere(|job| Change::GiveBack { job }, due);
         let started = started.into_iter().map(|started| started.claim).collect();
-        self.inbox.give_back_elsewhere("unstart", started);
+        self.inbox
+            .give_back_elsewhere(|job| Change::UndoStart { job }, started);
+        self.inbox.given_back.cancel();
     }
 }
 

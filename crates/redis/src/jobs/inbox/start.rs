@@ -8,9 +8,9 @@ use super::{Inbox, Ready, State, wake};
 use crate::{
     error::Error,
     jobs::{
-        batcher::{Answer, Operation},
+        batcher::Operation,
+        change::{Answer, Change},
         claim::{Claim, valid_until},
-        queue::{micros, operation},
     },
 };
 
@@ -32,7 +32,12 @@ impl Inbox {
                 continue;
             }
             state.starting += 1;
-            let arguments = operation("start", &lease.id, &lease.token, micros(duration), 0);
+            let start = Change::Start {
+                job: lease,
+                lease: duration,
+                attempts: self.settings.attempts,
+            };
+            let arguments = start.arguments();
             let (partition, deadline) = (lease.partition, lease.validity.until());
             let inbox = self.clone();
             let start = Operation::new(arguments, deadline, move |answer| inbox.answered(claim, answer));
@@ -43,12 +48,12 @@ impl Inbox {
 
     fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
         let (granted, error) = match answer {
-            Ok(Answer { yes: true, sent, .. }) => {
-                let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
+            Ok(answer) if answer.is_done() => {
+                let until = valid_until(&self.queue.wheel, answer.sent, self.settings.lease);
                 (claim.lease.validity.extend(until), None)
             }
-            // The job was cancelled, rescheduled or lost.
-            Ok(Answer { yes: false, .. }) => (false, None),
+            // The job was cancelled, rescheduled or lost, or the queue is paused.
+            Ok(_) => (false, None),
             Err(error) => (false, Some(error)),
         };
         let mut state = self.lock();

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Weak},
     task::Waker,
     time::Duration,
 };
@@ -12,14 +11,9 @@ use tokio::time::Instant;
 use super::held::HeldLeases;
 use crate::{
     error::Error,
-    jobs::{
-        claim::{Claim, JobLease},
-        demand::Demand,
-        pace::Pace,
-    },
+    jobs::{claim::Claim, demand::Demand, pace::Pace},
 };
 
-#[derive(Default)]
 pub(super) struct State {
     /// Claims that have become due, by due time and then by the order in which they were added.
     pub(super) due: BTreeMap<(u64, u64), Ready>,
@@ -28,8 +22,6 @@ pub(super) struct State {
     pub(super) started: VecDeque<Ready>,
     /// All leases that are renewed, of claims and of jobs.
     pub(super) held: HeldLeases,
-    /// Until when delivered jobs may take, the earliest first.
-    pub(super) limits: VecDeque<(Instant, Weak<JobLease>)>,
     pub(super) demand: Demand,
     pub(super) pace: Pace,
     /// Whether the consumer waits for a job.
@@ -89,28 +81,25 @@ pub(in crate::jobs) struct Status {
 }
 
 impl State {
-    /// Limits how long a delivered job may take. Returns whether no other one is limited.
-    pub(super) fn limit(&mut self, lease: &Arc<JobLease>, limit: Duration) -> bool {
-        let Some(until) = Instant::now().checked_add(limit) else {
-            return false;
-        };
-        lease.set_limit(until);
-        self.limits.push_back((until, Arc::downgrade(lease)));
-        self.limits.len() == 1
-    }
-
-    /// Takes the leases of jobs that have taken as long as they may. Returns when the next one will have.
-    pub(super) fn next_limit(&mut self, now: Instant, overdue: &mut Vec<Arc<JobLease>>) -> Option<Instant> {
-        while let Some((until, lease)) = self.limits.front() {
-            if *until > now && lease.strong_count() > 0 {
-                return Some(*until);
-            }
-            if *until <= now {
-                overdue.extend(lease.upgrade());
-            }
-            self.limits.pop_front();
+    pub(super) fn new(held: HeldLeases) -> State {
+        State {
+            due: BTreeMap::new(),
+            added: 0,
+            starting: 0,
+            started: VecDeque::new(),
+            held,
+            demand: Demand::default(),
+            pace: Pace::default(),
+            asked: false,
+            engine_waits_for: NotifyEngine::default(),
+            expected: BTreeMap::new(),
+            listens: false,
+            waker: None,
+            error: None,
+            last_error: None,
+            closed: false,
+            ended: false,
         }
-        None
     }
 
     pub(super) fn ready(&self) -> usize {

@@ -2,7 +2,7 @@
 -- Reads a page of a partition's dead jobs, oldest death first, with a limited number of bytes of payload.
 -- KEYS: dead state payload
 -- ARGV: offset, limit, how many bytes of payload the reply may have. Returns for each job its id, payload, the size of that, attempts,
--- the time of its death, and why it could not be delivered. A payload that alone is too large is left out.
+-- the time of its death, and its last error. A payload that alone is too large is left out.
 local dead, state, payload = unpack(KEYS)
 local offset, limit, room = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), 100), tonumber(ARGV[3])
 local found = redis.call('ZRANGE', dead, offset, offset + limit - 1, 'WITHSCORES')
@@ -14,7 +14,7 @@ for entry = 1, #found, 2 do
   local size = redis.call('HSTRLEN', payload, id)
   if size > room and size <= whole then break end
   -- What Redis has lost of it is nothing.
-  local attempts, why = string.match(redis.call('HGET', state, id) or '', '^%S+ (%d+) %d+ ?(.*)$')
+  local attempts, failure = string.match(redis.call('HGET', state, id) or '', '^%S+ (%d+) %d+ %d+ ?(.*)$')
   if not attempts or #attempts > 9 then attempts = '0' end
   local body = ''
   if size <= room then
@@ -22,7 +22,7 @@ for entry = 1, #found, 2 do
     room = room - size
   end
   local died = string.format('%.0f', math.max(0, math.min(found[entry + 1], 9e15)))
-  for _, value in ipairs({ string.sub(id, 1, 1024), body, tostring(size), attempts, died, string.sub(why or '', 1, 256) }) do
+  for _, value in ipairs({ string.sub(id, 1, 1024), body, tostring(size), attempts, died, failure or '' }) do
     reply[#reply + 1] = value
   end
 end

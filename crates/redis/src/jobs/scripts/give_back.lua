@@ -6,9 +6,9 @@ if is_late then return 0 end
 local returned = 0
 if is_repeated then
   for _, id in ipairs(cmsgpack.unpack(last_reply)) do
-    local owner, attempts, at = read(id)
+    local owner, attempts, at, _, failure = read(id)
     if owner == token and call('ZSCORE', claimed, id) then
-      wait(claimed, id, attempts, at)
+      wait(claimed, id, attempts, at, failure)
       returned = returned + 1
     end
   end

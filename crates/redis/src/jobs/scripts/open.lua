@@ -5,8 +5,8 @@
 -- nothing. A script that fails halfway for want of a right would leave a job in two places, or in none.
 local key = ARGV[3]
 local commands = {
-  { 'TIME' },
-  { 'GET', key }, { 'SET', key, '' }, { 'EXISTS', key }, { 'GETRANGE', key, 0, 1 }, { 'UNLINK', key },
+  { 'TIME' }, { 'TYPE', key },
+  { 'GET', key }, { 'SET', key, '' }, { 'EXISTS', key },
   { 'HGET', key, '' }, { 'HMGET', key, '' }, { 'HEXISTS', key, '' }, { 'HSTRLEN', key, '' },
   { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' }, { 'HDEL', key, '' },
   { 'ZRANGE', key, 0, 0 }, { 'ZSCORE', key, '' }, { 'ZMSCORE', key, '' }, { 'ZCARD', key },

@@ -12,7 +12,11 @@ local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber
 local again = ARGV[8] == 'again'
 local largest, room = tonumber(ARGV[9]), tonumber(ARGV[10])
 local limit_ahead, worker = tonumber(ARGV[11]), ARGV[12]
+local paused = is_paused()
 local reply = { '', '', '', '', '' }
+
+-- The error of a job whose worker has died or was cut off, or that has taken longer than it may.
+local RAN_OUT = 'its lease ran out'
 
 local function first(set)
   local score = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
@@ -21,8 +25,24 @@ end
 
 -- How long a worker counts as there that does not look again: it does so every five seconds.
 local SEEN_FOR = 7000000
+-- How many idle workers are few enough that each looks for a job that has been due for a while, in case those that watch are suspended.
+local FEW, OVERDUE, APART = 6, 400000, 50000
 
--- Records whether the worker has room for more than it was given. Returns whether it watches, or does not listen.
+-- Returns how many workers watch, without those that have no connection any more. In a cluster it may be to another node.
+local function watchers()
+  local here = call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, WATCHERS)
+  local gone = {}
+  for _, other in ipairs(here) do
+    local known = redis.pcall('PUBSUB', 'NUMSUB', channel .. ':' .. other)
+    if known[2] == 0 then gone[#gone + 1] = other end
+  end
+  if not gone[1] or is_cluster() then return #here end
+  call('ZREM', watching, unpack(gone))
+  return #here - #gone
+end
+
+-- Records whether the worker has room for more than it was given. Returns whether it watches, or does not listen; if it is one of few
+-- that are idle, also by how much later than those that watch it looks.
 local function enlist(given)
   if worker == '' then return true end
   local next_due = first(due)
@@ -33,13 +53,14 @@ local function enlist(given)
       if gone[1] then call('ZREM', set, unpack(gone)) end
     end
     reply[5] = '1'
-    if call('ZSCORE', watching, worker) or call('ZCOUNT', watching, '-inf', '(+inf') < WATCHERS then
+    if call('ZSCORE', watching, worker) or watchers() < WATCHERS then
       call('ZADD', watching, exact(now + SEEN_FOR), worker)
       call('ZREM', idle, worker)
       return true
     end
     call('ZADD', idle, exact(now + SEEN_FOR), worker)
-    return false
+    local others = call('ZCOUNT', idle, '-inf', '(+inf') - 1
+    return false, others < FEW and OVERDUE + others * APART
   end
   if limit > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
     -- Nobody could watch in its place.
@@ -53,12 +74,18 @@ end
 -- The reply's head is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment at
 -- which the reply arrives, and what has passed by then makes its jobs late.
 local function finish(given)
-  local watches = enlist(given)
-  local next_due, next_claim, next_running = first(due), first(claimed), first(running)
+  local watches, later = enlist(given)
+  local next_due, next_claim, next_running = not paused and first(due), first(claimed), first(running)
   local next_end = next_claim or next_running
   if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
   reply[1] = exact(clock())
-  if watches then reply[2], reply[3] = next_due or '', next_end or '' end
+  for place, at in pairs({ [2] = next_due or nil, [3] = next_end or nil }) do
+    if watches then
+      reply[place] = at
+    elseif later then
+      reply[place] = exact(math.max(at, now) + later)
+    end
+  end
   return reply
 end
 
@@ -92,19 +119,25 @@ if is_late then return refuse() end
 
 local returned = 0
 for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
-  local _, attempts, at = read(id)
-  if tonumber(attempts) >= most then
-    if bury(running, id, attempts, at) then returned = returned + 1 end
+  local owner, attempts, at, stored_limit = read(id)
+  -- Of one whose state is lost, no limit is known.
+  local attempts_limit = stored_limit == '0' and most or tonumber(stored_limit)
+  local waits = true
+  if string.sub(owner, 1, 1) == '!' then
+    waits = let_go(running, id)
+  elseif tonumber(attempts) >= attempts_limit then
+    waits = bury(running, id, attempts, at, RAN_OUT)
   else
-    wait(running, id, attempts, at)
-    returned = returned + 1
+    wait(running, id, attempts, at, RAN_OUT)
   end
+  if waits then returned = returned + 1 end
 end
 for _, id in ipairs(call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
-  local _, attempts, at = read(id)
-  wait(claimed, id, attempts, at)
+  local _, attempts, at, _, failure = read(id)
+  wait(claimed, id, attempts, at, failure)
   returned = returned + 1
 end
+trim_dead()
 
 -- Why an id is none of ours.
 local function foreign(id)
@@ -123,7 +156,7 @@ end
 
 local gone, ids = {}, {}
 local found = {}
-if limit > 0 then
+if limit > 0 and not paused then
   found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
 end
 if found[1] then
@@ -134,7 +167,7 @@ if found[1] then
   local till = exact(now + lease)
   local whole = room
   for n, id in ipairs(names) do
-    local _, attempts = parse(states[n])
+    local _, attempts, _, _, failure = parse(states[n])
     local at = exact(found[2 * n])
     -- What is not due yet leaves room for what is.
     if tonumber(at) > now and n > limit_ahead then break end
@@ -158,7 +191,7 @@ if found[1] then
         scores[#scores + 1] = till
         scores[#scores + 1] = id
         after[#after + 1] = id
-        after[#after + 1] = token .. ' ' .. attempts .. ' ' .. at
+        after[#after + 1] = state_of(token, attempts, at, '0', failure)
         add_job(id, size, attempts, at)
       else
         call('HDEL', state, id)

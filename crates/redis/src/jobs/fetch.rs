@@ -11,7 +11,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{asking::unexpected, queue::Queue};
 use crate::{error::Error, local};
 
-/// Fetches a payload, a few at a time for all workers of a queue, because all answers share one connection.
+/// Fetches a payload, one at a time for all workers of a queue, because all answers share one connection.
 /// Returns `None` if the job is no longer held under that token.
 pub(super) async fn fetch(
     queue: &Queue,
@@ -29,8 +29,9 @@ pub(super) async fn fetch(
     }
 }
 
-/// How many payloads are fetched at the same time.
-const FETCHES: usize = 2;
+/// How many payloads are fetched at the same time. Every other answer waits behind them: for 90 ms behind 1 MiB
+/// at 12 MB/s.
+const FETCHES: usize = 1;
 
 /// Permits to fetch a payload.
 #[derive(Debug, Default)]
@@ -95,16 +96,15 @@ mod tests {
     async fn permits_are_few_and_none_is_lost() {
         let fetches = Fetches::default();
         let first = assert_ready!(task::spawn(fetches.permit(LIMIT)).poll());
-        let kept = assert_ready!(task::spawn(fetches.permit(LIMIT)).poll());
         let mut unpolled = task::spawn(fetches.permit(LIMIT));
         assert_pending!(unpolled.poll());
-        let mut third = task::spawn(fetches.permit(LIMIT));
-        assert_pending!(third.poll());
+        let mut second = task::spawn(fetches.permit(LIMIT));
+        assert_pending!(second.poll());
         drop(first);
-        let third = assert_ready!(third.poll());
+        let second = assert_ready!(second.poll());
         // Its holder is not polled any more.
-        let fourth = fetches.permit(LIMIT).await;
-        drop((kept, third, fourth));
+        let third = fetches.permit(LIMIT).await;
+        drop((second, third));
         assert!(fetches.lock().is_empty());
     }
 }

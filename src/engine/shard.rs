@@ -28,7 +28,7 @@ use super::{
         Ordering::{Acquire, Relaxed, Release, SeqCst},
         fence_in_models, lock, planted, try_lock,
     },
-    timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
+    timing_wheel::{Key, Site, Tick, TimingWheel, Turn},
 };
 
 /// An empty arena keeps this many cells.
@@ -557,7 +557,7 @@ impl Shard {
 
     /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`, which
     /// begins at `begin`.
-    pub(crate) fn visit(&self, tick: Tick, begin: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
+    pub(crate) fn visit(&self, tick: Tick, begin: Moment, batch: usize, due: &mut Vec<Waker>) -> Turn {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         let mut uncounted = 0;
@@ -565,21 +565,20 @@ impl Shard {
             uncounted = self.move_horizon(begin, state);
         }
         let Some(wheel) = &mut state.wheel else {
-            return Advanced::default();
+            return Turn::default();
         };
-        let advanced = wheel.advance(tick, batch, due);
-        state.tally.expired += advanced.expired.saturating_sub(uncounted) as u64;
-        self.release(advanced.expired);
-        if advanced.more {
-            return advanced;
+        let turn = wheel.advance(tick, batch, due);
+        state.tally.expired += turn.expired.saturating_sub(uncounted) as u64;
+        self.release(turn.expired);
+        if turn.more {
+            return turn;
         }
         let (next, after) = if self.clock.is_moved() {
             // A paused clock moves to the next turn, so no turn is made only to spread a bucket, and none is
             // set ahead.
             (wheel.earliest(), None)
         } else {
-            let next = wheel.next_visit();
-            (next, next.and_then(|next| wheel.deadline_after(next)))
+            (turn.next, turn.after)
         };
         self.next_visit.store(self.start_of(next).0, Relaxed);
         self.visit_after_next.store(self.start_of(after).0, Relaxed);
@@ -587,7 +586,7 @@ impl Shard {
         drop(guard);
         drop(arena);
         planted("late_horizon").then(|| self.horizon.store(begin.0, Relaxed));
-        advanced
+        turn
     }
 
     /// Publishes the horizon. Returns the number of entries due by then that are not to be counted: that of a

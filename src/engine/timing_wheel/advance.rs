@@ -1,11 +1,11 @@
-//! How the wheel advances from bucket to bucket, in the order of their ticks, and how the timers of a coarse
-//! bucket are spread over the next finer level, ahead of time and in small steps.
+//! How the wheel advances: `expire_due` goes from bucket to bucket in the order of their ticks, and
+//! `spread_ahead` moves the timers of a coarse bucket to the next finer ring, ahead of time and in small steps.
 
-use std::collections::BinaryHeap;
+use std::mem;
 
-use super::{Tick, TimingWheel, level::NIL};
+use super::{Tick, TimingWheel, level::Level};
 
-/// The number of timers that are spread in each tick while there is plenty of time.
+/// At least this many timers are spread in each tick.
 const STEP: usize = 256;
 
 /// A visit makes up for at most this many ticks without a visit.
@@ -13,105 +13,182 @@ const CATCH_UP: u64 = 8;
 
 /// The outcome of one call of [`TimingWheel::advance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Advanced {
+pub(crate) struct Turn {
     pub(crate) expired: usize,
     pub(crate) cascaded: usize,
     /// Whether the limit was reached, so that there are more due timers, or more timers to be spread in this
     /// tick. Repeating the call continues.
     pub(crate) more: bool,
+    /// The next tick at which `advance` has something to do, or `None` if the wheel is empty.
+    pub(crate) next: Option<Tick>,
+    /// The first deadline after `next`, as far as the finest level tells.
+    pub(crate) after: Option<Tick>,
+}
+
+/// What the hand meets next.
+enum Step {
+    /// Timers that were due when they were inserted.
+    Overdue,
+    /// Timers that are due at this tick.
+    Due(Tick),
+    /// A bucket of this level, which begins at this tick and has to be empty by then.
+    Spread(usize, Tick),
+    /// At this tick, a bucket of later rounds comes within reach of the coarsest level.
+    NextRound(Tick),
 }
 
 impl<T> TimingWheel<T> {
     /// Advances to tick `now`. Appends to `expired` the values of the due timers, in the order of their ticks
     /// and, within a tick, of insertion. Then spreads some of the timers that will be due before long.
     ///
-    /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole
-    /// round of the last level. While it returns `more`, due timers may be left. The wheel never goes back:
-    /// if `now` has passed, only overdue timers expire.
-    pub(crate) fn advance(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>) -> Advanced {
-        let mut done = Advanced::default();
-        let now = now.max(self.now);
-        while !self.entries.is_empty() {
-            let due = self.next_due();
-            let bucket = if due.is_none() {
-                self.next_bucket(now)
-            } else {
-                None
-            };
-            match (due, bucket) {
-                (None, None) => break,
-                _ if limit == 0 => {
-                    done.more = true;
-                    return done;
-                }
-                (Some(due), _) => {
-                    limit -= 1;
-                    let entry = &self.entries[due as usize];
-                    if entry.due <= self.now {
-                        expired.push(self.take(due));
-                        done.expired += 1;
-                    } else {
-                        // With one level, this entry is of a later round.
-                        self.cursor = entry.next;
-                    }
-                }
-                // A jump over a whole round.
-                (_, Some((_, top))) if self.is_top(top) && self.is_rounds_away(now) => self.sort_rounds(now),
-                // The only level: the bucket may have timers of later rounds, so each is looked at.
-                (_, Some((begin, 0))) if self.is_top(0) => self.move_hand(begin),
-                (_, Some((begin, 0))) => {
-                    limit -= self.expire_bucket(begin, limit, expired, &mut done);
-                }
-                (_, Some((begin, level))) => {
-                    // A bucket must be empty when it begins.
-                    self.move_hand(Tick(begin.0 - 1));
-                    limit -= self.spread(level, limit, &mut done);
-                }
-            }
+    /// This expires and cascades no more than `limit` timers, and looks at no more, except that a bucket of
+    /// later rounds is looked at as a whole. While it returns `more`, due timers may be left. The wheel never
+    /// goes back: if `now` has passed, only overdue timers expire.
+    pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
+        let mut turn = Turn::default();
+        let left = self.expire_due(now.max(self.now), limit, expired, &mut turn);
+        if !turn.more {
+            self.spread_ahead(left, &mut turn);
         }
-        self.move_hand(now);
-        self.spread_ahead(limit, &mut done);
-        done
+        if turn.more {
+            turn.next = Some(self.now);
+        } else {
+            turn.next = self.next_visit();
+            turn.after = turn.next.and_then(|next| self.deadline_after(next));
+        }
+        turn
     }
 
-    /// Expires up to `limit` timers of the bucket that begins at `begin`. All of them are due then. Returns
-    /// the number of expired timers.
-    fn expire_bucket(
-        &mut self,
-        begin: Tick,
-        limit: usize,
-        expired: &mut Vec<T>,
-        done: &mut Advanced,
-    ) -> usize {
-        let level = &mut self.levels[0];
-        let at = level.index(level.number(begin));
-        let (mut next, mut taken) = (level.buckets[at].head, 0);
-        while taken < limit && next != NIL {
-            let entry = self.entries.remove(next as usize);
-            expired.push(entry.value);
-            next = entry.next;
-            taken += 1;
+    /// Moves the hand to `now`, from one bucket that has to be emptied to the next, and expires due timers on
+    /// the way. Returns how much of the limit is left.
+    fn expire_due(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>, turn: &mut Turn) -> usize {
+        while let Some(step) = self.next_step(now) {
+            if limit == 0 {
+                turn.more = true;
+                return 0;
+            }
+            let before = expired.len();
+            limit -= match step {
+                Step::Overdue => self.overdue.take_front(&mut self.entries, limit, expired),
+                Step::Due(tick) => self.levels[0].take_front(&mut self.entries, tick, limit, expired),
+                Step::Spread(level, begin) => {
+                    self.move_hand(Tick(begin.0 - 1));
+                    let moved = self.move_down(level, begin, limit);
+                    turn.cascaded += moved;
+                    moved
+                }
+                Step::NextRound(tick) => {
+                    self.move_hand(tick);
+                    self.move_down(self.later(), tick, usize::MAX).min(limit)
+                }
+            };
+            turn.expired += expired.len() - before;
         }
-        done.expired += taken;
-        match self.entries.get_mut(next as usize) {
-            None => level.clear(at),
-            Some(entry) => {
-                entry.prev = NIL;
-                level.buckets[at].head = next;
+        self.move_hand(now);
+        limit
+    }
+
+    /// Spreads the bucket after the hand of each coarse level, a share in each tick: as many timers as empty
+    /// that bucket in time even if it has all timers of the wheel, and the visits at every tick begin only in
+    /// the middle of the bucket before it.
+    fn spread_ahead(&mut self, mut limit: usize, turn: &mut Turn) {
+        if self.spread_at != self.now {
+            let ticks = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
+            let share = STEP.max((self.entries.len() >> self.ring_bits.saturating_sub(2)) + 1);
+            self.to_spread = ticks.saturating_mul(share);
+            self.spread_at = self.now;
+        }
+        for level in 1..self.later() {
+            let begin = self.levels[level].begin_after(self.now);
+            if self.levels[level].bucket(begin).is_empty() {
+                continue;
+            }
+            let moved = self.move_down(level, begin, limit.min(self.to_spread));
+            turn.cascaded += moved;
+            limit -= moved;
+            self.to_spread -= moved;
+            turn.more |= self.to_spread > 0 && !self.levels[level].bucket(begin).is_empty();
+        }
+    }
+
+    /// Moves up to `limit` timers of the bucket that has to be empty at `begin` to the next finer ring, the
+    /// youngest first. Each is put at the front of a list, because the timers that are already in that list
+    /// were inserted later. Timers of the rounds after that stay. Returns how many timers were looked at.
+    fn move_down(&mut self, level: usize, begin: Tick, limit: usize) -> usize {
+        let [finer, coarse] = &mut self.levels[level - 1..=level] else {
+            return 0;
+        };
+        let number = coarse.emptied_at(begin);
+        let mut index = coarse.bucket_of(number).tail;
+        for looks in 0..limit {
+            let Some(entry) = self.entries.get(index as usize) else {
+                return looks;
+            };
+            let (due, prev, next) = (entry.due, entry.prev, entry.next);
+            if coarse.number(due) == number {
+                coarse.unlink(&mut self.entries, coarse.index(number), prev, next);
+                finer.push_front(&mut self.entries, index, due);
+            }
+            index = prev;
+        }
+        limit
+    }
+
+    /// Returns what has to be done next on the way to `by`. Of two buckets that begin at the same tick, the
+    /// coarser one comes first, because it may have timers that are due at that tick. A bucket of later
+    /// rounds comes last, because the hand moves to that tick for it.
+    fn next_step(&self, by: Tick) -> Option<Step> {
+        if !self.overdue.is_empty() {
+            return Some(Step::Overdue);
+        }
+        if self.entries.is_empty() {
+            return None;
+        }
+        let (later, levels) = self.levels.split_last()?;
+        let (mut first, mut step) = (by, None);
+        for (level, ring) in levels.iter().enumerate() {
+            if ring.number(self.now) == ring.number(by) {
+                // No bucket begins on a coarser level either.
+                return step;
+            }
+            if let Some(begin) = ring.next_begin(self.now).filter(|begin| *begin <= first) {
+                first = begin;
+                step = Some(if level == 0 {
+                    Step::Due(begin)
+                } else {
+                    Step::Spread(level, begin)
+                });
             }
         }
-        taken
+        let has_near = step.is_some();
+        let begin = if !has_near && later.number(by) - later.number(self.now) > later.len as u64 {
+            self.first_round()
+        } else {
+            later.next_begin(self.now)
+        };
+        match begin {
+            Some(begin) if begin < first || begin == first && !has_near => Some(Step::NextRound(begin)),
+            _ => step,
+        }
+    }
+
+    /// Returns the tick at which the first of all timers, which are all of later rounds, comes within reach
+    /// of the coarsest level. To go there round by round would be to look at every timer in each round.
+    #[cold]
+    fn first_round(&self) -> Option<Tick> {
+        let first = self.entries.iter().map(|(_, entry)| entry.due).min()?;
+        Some(self.levels[self.later()].begin_for(first))
     }
 
     /// Returns the next tick at which `advance` has something to do. It is no later than the earliest
-    /// deadline, and earlier if a bucket has to be spread before, or the timers of a later round have to be
-    /// looked at.
+    /// deadline, and earlier if a bucket has to be spread before, or a bucket of later rounds has to be looked
+    /// at.
     ///
     /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit
     /// is requested only from the middle of the bucket before it. By then a visit may have come for another
     /// reason.
-    pub(crate) fn next_visit(&self) -> Option<Tick> {
-        if self.next_due().is_some() {
+    pub(super) fn next_visit(&self) -> Option<Tick> {
+        if !self.overdue.is_empty() {
             return Some(self.now);
         }
         // This is usual after the only timer has expired, and saves a look at each level.
@@ -119,13 +196,8 @@ impl<T> TimingWheel<T> {
             return None;
         }
         let soonest = Tick(self.now.0.saturating_add(1));
-        let levels = self.levels.iter().enumerate();
-        let mut visits = levels.filter_map(|(level, ring)| {
-            let number = self.next_used(level)?;
-            // Half a bucket ahead of a coarse one, which has to be spread.
-            let ahead = (1 << ring.shift) / 2;
-            Some(Tick(ring.begin(number).0 - ahead).max(soonest))
-        });
+        let visit = |ring: &Level| Some(Tick(ring.next_begin(self.now)?.0 - ring.notice()).max(soonest));
+        let mut visits = self.levels.iter().filter_map(visit);
         match visits.next()? {
             // Usually a timer is due at the next tick, so that the coarser levels need not be looked at.
             next if next == soonest => Some(next),
@@ -133,204 +205,37 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may
-    /// be of a later round.
-    pub(crate) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
+    /// Returns the first deadline after `tick` of a timer on the finest level.
+    pub(super) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
         let level = &self.levels[0];
         let end = self.now.0.saturating_add(level.len as u64);
         if tick.0 >= end {
             return None;
         }
-        level.next_used(tick.0).filter(|next| *next < end).map(Tick)
+        let next = level
+            .next_used(tick.0)
+            .filter(|next| (tick.0..end).contains(next));
+        next.map(Tick)
     }
 
-    /// Returns the next entry to be looked at because it is due. With one level, it may be of a later round.
-    pub(super) fn next_due(&self) -> Option<u32> {
-        let walks = self.levels.len() == 1 && self.cursor != NIL;
-        let next = if walks { self.cursor } else { self.overdue.head };
-        (next != NIL).then_some(next)
-    }
-
-    /// Returns the next bucket of all levels that begins by `by`, as the tick at which it begins and its
-    /// level. Of two buckets that begin at the same tick this is the coarser one, because it may contain
-    /// timers that are due at that tick.
-    fn next_bucket(&self, mut by: Tick) -> Option<(Tick, usize)> {
-        let mut next = None;
-        for (level, ring) in self.levels.iter().enumerate() {
-            if ring.number(self.now) == ring.number(by) {
-                // No bucket begins on a coarser level either.
-                break;
-            }
-            let begin = self.next_used(level).map(|number| ring.begin(number));
-            if let Some(begin) = begin.filter(|begin| *begin <= by) {
-                by = begin;
-                next = Some((begin, level));
-            }
-        }
-        next
-    }
-
-    /// Returns the number of the next used bucket of a level. A bucket that has been spread, and has only
-    /// timers of later rounds left, is skipped.
-    fn next_used(&self, level: usize) -> Option<u64> {
-        let ring = &self.levels[level];
-        let hand = ring.number(self.now);
-        ring.next_used(hand + u64::from(self.is_walked_through(level)))
-    }
-
-    /// Returns whether the bucket after the hand has only timers of later rounds left.
-    fn is_walked_through(&self, level: usize) -> bool {
-        level > 0
-            && self.cursor == NIL
-            && self.is_top(level)
-            && self.walked == self.levels[level].number(self.now) + 1
-    }
-
-    fn is_top(&self, level: usize) -> bool {
-        level + 1 == self.levels.len()
-    }
-
-    /// Moves the hand to a tick. The caller ensures that no deadline is before it, and that no coarse bucket
-    /// in use begins before or at it.
-    pub(super) fn move_hand(&mut self, now: Tick) {
-        if now == self.now {
-            return;
-        }
-        let before = std::mem::replace(&mut self.now, now);
-        // The last tick of every level stays the same while the hand is in one bucket of the second level.
+    /// Moves the hand to a tick. The caller ensures that nothing has to be done before that tick, and that no
+    /// bucket in use begins at it.
+    fn move_hand(&mut self, now: Tick) {
+        let before = mem::replace(&mut self.now, now);
+        // The last tick of every level stays the same while the hand is in one half of the finest ring.
         if (before.0 ^ now.0) >> (self.ring_bits - 1) != 0 {
             self.set_last_ticks();
         }
-        if self.levels.len() == 1 {
-            self.cursor = self.levels[0].bucket(now.0).head;
-        }
     }
 
-    /// Sets the last tick of each level below the top, which is the end of the next bucket of the level
-    /// above.
+    /// Sets the last tick of each level, which is the end of the next bucket of the level above or, on the
+    /// coarsest level, of the next half of its ring.
     pub(super) fn set_last_ticks(&mut self) {
-        let bits = self.ring_bits - 1;
-        if let Some((_, levels)) = self.levels.split_last_mut() {
-            for level in levels {
-                let span = 1 << (level.shift + bits);
-                level.last_tick = Tick((self.now.0 | (span - 1)).saturating_add(span));
-            }
-        }
-    }
-
-    /// Returns whether the hand passes the last level more than once on its way to `now`, with timers there.
-    fn is_rounds_away(&self, now: Tick) -> bool {
-        self.levels.last().is_some_and(|top| {
-            let passes = top.number(now) - top.number(self.now);
-            passes > top.len as u64 && top.used.next(0).is_some()
-        })
-    }
-
-    /// Advances to one tick before the last bucket of the top level that begins by `now`, and sorts all
-    /// timers that are due by then into `overdue`. Advancing round by round would look at every timer once
-    /// per round.
-    #[cold]
-    fn sort_rounds(&mut self, now: Tick) {
-        let Some(top) = self.levels.last() else { return };
-        let end = Tick((top.number(now) << top.shift) - 1);
-        // A heap takes a fraction of the code of a sort, and only a jump in time needs this.
-        let mut due = BinaryHeap::new();
-        // Of two timers that are due at the same tick, the one on the coarser level was inserted first.
-        for level in self.levels.iter().rev() {
-            for bucket in &level.buckets {
-                let mut index = bucket.head;
-                while let Some(entry) = self.entries.get(index as usize) {
-                    if entry.due <= end {
-                        due.push((entry.due, due.len(), index));
-                    }
-                    index = entry.next;
-                }
-            }
-        }
-        self.move_hand(end);
-        for (due, _, index) in due.into_sorted_vec() {
-            self.unlink(index);
-            self.link(index, due);
-        }
-    }
-
-    /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first.
-    /// Each is put at the front of a list, because the timers that are already in that list were inserted
-    /// later. Returns how many timers were looked at.
-    pub(super) fn spread(&mut self, level: usize, limit: usize, done: &mut Advanced) -> usize {
-        let number = self.levels[level].number(self.now) + 1;
-        let has_rounds = self.is_top(level);
-        if has_rounds && self.walked != number {
-            self.walked = number;
-            self.cursor = self.levels[level].bucket(number).tail;
-        }
-        let [finer, coarse] = &mut self.levels[level - 1..=level] else {
-            return 0;
-        };
-        let at = coarse.index(number);
-        for looks in 0..limit {
-            let index = if has_rounds {
-                self.cursor
-            } else {
-                coarse.buckets[at].tail
-            };
-            let Some(entry) = self.entries.get(index as usize) else {
-                return looks;
-            };
-            let (due, prev, next) = (entry.due, entry.prev, entry.next);
-            if has_rounds {
-                self.cursor = prev;
-            }
-            if coarse.number(due) == number {
-                coarse.unlink(&mut self.entries, at, prev, next);
-                finer.push_front(&mut self.entries, index, due);
-                done.cascaded += 1;
-            }
-        }
-        limit
-    }
-
-    /// Spreads the timers of the buckets after the hand, a step in each tick.
-    fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
-        if self.spread_at != self.now {
-            self.steps = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
-            self.spread_at = self.now;
-            self.looked_at = 0;
-        }
-        if self.entries.is_empty() {
-            return;
-        }
-        for level in 1..self.levels.len() {
-            if !self.is_to_be_spread(level) {
-                continue;
-            }
-            let step = self
-                .step(level)
-                .saturating_mul(self.steps)
-                .saturating_sub(self.looked_at);
-            let looks = self.spread(level, limit.min(step), done);
-            limit -= looks;
-            self.looked_at += looks;
-            done.more |= looks < step && self.is_to_be_spread(level);
-        }
-    }
-
-    /// Returns whether the bucket after the hand still has timers to be spread.
-    fn is_to_be_spread(&self, level: usize) -> bool {
-        let next = self.levels[level].number(self.now) + 1;
-        !self.levels[level].bucket(next).is_empty() && !self.is_walked_through(level)
-    }
-
-    /// Returns how many timers to spread in this tick. In the first half of the bucket before, it is
-    /// [`STEP`]. From then on it is enough to finish in time if a visit comes at every tick, even if all the
-    /// wheel's timers are in the bucket to be spread.
-    fn step(&self, level: usize) -> usize {
-        let span = 1 << self.levels[level].shift;
-        let left = span - (self.now.0 & (span - 1));
-        if left > span / 2 {
-            STEP
-        } else {
-            STEP.max((self.len() as u64).div_ceil(left) as usize)
+        let (bits, later) = (self.ring_bits - 1, self.later());
+        for level in &mut self.levels[..later] {
+            let span = 1_u64.checked_shl(level.shift + bits);
+            let end = span.map_or(u64::MAX, |span| (self.now.0 | (span - 1)).saturating_add(span));
+            level.last_tick = Tick(end);
         }
     }
 }

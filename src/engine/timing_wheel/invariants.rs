@@ -1,5 +1,7 @@
 //! Checks the invariants of the essay in mod.rs, each by its number.
 
+use std::iter;
+
 use super::{
     Tick, TimingWheel,
     level::{Bucket, NIL, Place},
@@ -18,83 +20,73 @@ impl<T> TimingWheel<T> {
 
         for index in list(self.overdue, Place::OVERDUE) {
             let due = self.entries[index as usize].due;
-            assert!(due <= now, "4: {due:?} hangs in overdue at {now:?}");
+            assert!(due <= now, "4: {due:?} is in overdue at {now:?}");
         }
-        let top = self.levels.len() - 1;
-        let mut looked_at = false;
-        // The tick at which each level has something to do: that of a bucket, or half a bucket before a
-        // coarse one begins.
+        // The tick at which each entry wants a visit.
         let mut visits = Vec::new();
         for (level, ring) in self.levels.iter().enumerate() {
-            let (mut used, mut told) = (Vec::new(), Vec::new());
-            let hand = ring.number(now);
-            let all_spread = level == top && level > 0 && self.walked == hand + 1 && self.cursor == NIL;
+            let lead = if level == self.later() {
+                ring.len as u64 / 2
+            } else {
+                0
+            };
+            let emptied = ring.number(now).saturating_add(lead);
+            let bits = iter::successors(ring.used.next(0), |at| ring.used.next(at + 1));
+            let (mut used, told) = (Vec::new(), Vec::from_iter(bits));
             for (at, bucket) in ring.buckets.iter().enumerate() {
                 let entries = list(*bucket, Place((level * ring.len + at) as u32));
                 used.extend((!entries.is_empty()).then_some(at));
-                told.extend(ring.used.next(at).filter(|next| *next == at));
-                let cursor = entries.iter().position(|index| *index == self.cursor);
-                looked_at |= cursor.is_some();
-                for (position, index) in entries.into_iter().enumerate() {
+                for index in entries {
                     let due = self.entries[index as usize].due;
                     let number = ring.number(due);
                     assert_eq!(at, ring.index(number), "3: bucket of {due:?} on level {level}");
-                    let is_due = top == 0 && due == now;
                     assert!(
-                        due > now || is_due,
-                        "4: {due:?} hangs on level {level} at {now:?}"
-                    );
-                    assert!(
-                        level == top
-                            || self.levels[level + 1].number(due) <= self.levels[level + 1].number(now) + 1,
+                        due <= self.last_tick_of(level),
                         "3: {due:?} is beyond level {level} at {now:?}"
                     );
                     assert!(
-                        top == 0 || number > hand,
-                        "5: {due:?} hangs on level {level} at {now:?}, where its bucket has begun"
+                        number > emptied,
+                        "4: {due:?} is on level {level} at {now:?}, when its bucket has to be empty"
                     );
-                    if is_due {
-                        assert!(
-                            cursor.is_some_and(|cursor| cursor <= position),
-                            "6: {due:?} is due and has been passed by"
-                        );
-                        visits.push(now);
-                        continue;
-                    }
-                    let laps = (number - hand - 1) >> self.ring_bits << self.ring_bits;
-                    let mut next = number - laps;
-                    if level > 0 && number == hand + 1 && self.walked == number && level == top {
-                        assert!(
-                            cursor.is_some_and(|cursor| position <= cursor),
-                            "6: {due:?} was to be spread and has been passed by"
-                        );
-                    }
-                    if all_spread && next == hand + 1 {
-                        next += 1 << self.ring_bits;
-                    }
-                    visits.push(match level {
-                        0 => Tick(next),
-                        _ => Tick((next << ring.shift) - (1 << ring.shift) / 2).max(Tick(now.0 + 1)),
-                    });
+                    let rounds = (number - emptied - 1) / ring.len as u64;
+                    let next = number - rounds * ring.len as u64;
+                    assert!(
+                        rounds == 0 || level == self.later(),
+                        "3: {due:?} is more than a round away on level {level} at {now:?}"
+                    );
+                    let half = if level == self.later() {
+                        0
+                    } else {
+                        (1 << ring.shift) / 2
+                    };
+                    let visit = ((next - lead) << ring.shift) - half;
+                    visits.push(Tick(visit).max(Tick(now.0 + 1)));
                 }
             }
             assert_eq!(told, used, "2: bits and buckets in use of level {level}");
         }
-        assert!(
-            self.cursor == NIL || looked_at,
-            "6: the cursor is at an entry of no bucket"
-        );
         for (index, _) in &self.entries {
-            assert_eq!(listed[index], 1, "7: lists in which entry {index} hangs");
+            assert_eq!(listed[index], 1, "5: lists in which entry {index} is");
         }
-        if !self.overdue.is_empty() || (top == 0 && self.cursor != NIL) {
+        if !self.overdue.is_empty() {
             visits.push(now);
         }
         assert_eq!(
             self.next_visit(),
             visits.into_iter().min(),
-            "9: the next visit is to the earliest of all buckets"
+            "7: the next visit is to the earliest of all buckets"
         );
+    }
+
+    /// Returns the end of the bucket after the hand's on the level above, or of the half of the coarsest ring
+    /// after that of the hand.
+    fn last_tick_of(&self, level: usize) -> Tick {
+        if level == self.later() {
+            return Tick::MAX;
+        }
+        let span = (self.levels[level].len as u128 / 2) << self.levels[level].shift;
+        let end = (u128::from(self.now.0) / span + 2) * span - 1;
+        Tick(u64::try_from(end).unwrap_or(u64::MAX))
     }
 
     /// Returns the entries of a list, after checking that it is linked both ways and that each entry names

@@ -89,6 +89,28 @@ impl Bucket {
         (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
+    /// Takes up to `limit` entries out of the front, and appends their values to `values`. Returns how many
+    /// they were.
+    pub(super) fn take_front<T>(
+        &mut self,
+        entries: &mut Slab<Entry<T>>,
+        limit: usize,
+        values: &mut Vec<T>,
+    ) -> usize {
+        let mut taken = 0;
+        while taken < limit && !self.is_empty() {
+            let entry = entries.remove(self.head as usize);
+            values.push(entry.value);
+            self.head = entry.next;
+            taken += 1;
+        }
+        match entries.get_mut(self.head as usize) {
+            Some(first) => first.prev = NIL,
+            None => *self = Bucket::EMPTY,
+        }
+        taken
+    }
+
     pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, prev: u32, next: u32) {
         match prev {
             NIL => self.head = next,
@@ -114,19 +136,22 @@ pub(super) struct Level {
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
     pub(super) last_tick: Tick,
+    /// How many buckets ahead of the hand a bucket is emptied: none but on the ring of later rounds.
+    lead: u64,
     /// The ordinal of the first bucket, for its [`Place`].
     first: u32,
 }
 
 impl Level {
-    /// Creates level `level` of a wheel whose rings have `len` buckets, a power of two.
-    pub(super) fn new(level: usize, len: usize, shift: u32) -> Level {
+    /// Creates ring `level` of a wheel whose rings have `len` buckets, a power of two.
+    pub(super) fn new(level: usize, len: usize, shift: u32, lead: u64) -> Level {
         Level {
             buckets: Box::default(),
             len,
             used: Bitmap::default(),
             shift,
             last_tick: Tick::MAX,
+            lead,
             first: (level * len) as u32,
         }
     }
@@ -136,16 +161,42 @@ impl Level {
         tick.0 >> self.shift
     }
 
-    /// Returns the tick at which a bucket begins.
-    pub(super) fn begin(&self, number: u64) -> Tick {
-        Tick(number << self.shift)
+    /// Returns the tick at which the bucket after that of `now` begins. There may be none, which no timer's is.
+    pub(super) fn begin_after(&self, now: Tick) -> Tick {
+        Tick(self.number(now).wrapping_add(1) << self.shift)
+    }
+
+    /// Returns the tick at which the bucket of `due` has to be emptied.
+    pub(super) fn begin_for(&self, due: Tick) -> Tick {
+        Tick((self.number(due) - self.lead) << self.shift)
+    }
+
+    /// Returns how long before that tick a visit is requested: half a bucket, if timers have to be spread.
+    pub(super) fn notice(&self) -> u64 {
+        if self.lead == 0 { (1 << self.shift) / 2 } else { 0 }
+    }
+
+    /// Returns the number of the bucket that has to be emptied as the bucket of a tick begins.
+    pub(super) fn emptied_at(&self, tick: Tick) -> u64 {
+        self.number(tick).wrapping_add(self.lead)
+    }
+
+    /// Returns the tick by which the next bucket in use has to be emptied, or later rounds passed over in it.
+    pub(super) fn next_begin(&self, now: Tick) -> Option<Tick> {
+        let number = self.next_used(self.emptied_at(now))?;
+        Some(Tick((number - self.lead) << self.shift))
     }
 
     pub(super) fn index(&self, number: u64) -> usize {
         number as usize & (self.len - 1)
     }
 
-    pub(super) fn bucket(&self, number: u64) -> Bucket {
+    /// Returns the bucket that begins at a tick.
+    pub(super) fn bucket(&self, begin: Tick) -> Bucket {
+        self.bucket_of(self.number(begin))
+    }
+
+    pub(super) fn bucket_of(&self, number: u64) -> Bucket {
         let bucket = self.buckets.get(self.index(number));
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
@@ -155,6 +206,7 @@ impl Level {
         Place(self.first + self.index(self.number(due)) as u32)
     }
 
+    /// Puts an entry at the front of the bucket of its tick.
     pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
         let (bucket, place) = self.bucket_for(due);
         bucket.push_front(entries, index, place);
@@ -189,14 +241,25 @@ impl Level {
         }
     }
 
-    /// Empties the bucket at `at`.
-    pub(super) fn clear(&mut self, at: usize) {
-        self.buckets[at] = Bucket::EMPTY;
-        self.used.remove(at);
+    /// Takes up to `limit` entries out of the front of the bucket of a tick, and appends their values to
+    /// `values`. Returns how many they were.
+    pub(super) fn take_front<T>(
+        &mut self,
+        entries: &mut Slab<Entry<T>>,
+        tick: Tick,
+        limit: usize,
+        values: &mut Vec<T>,
+    ) -> usize {
+        let at = self.index(self.number(tick));
+        let taken = self.buckets[at].take_front(entries, limit, values);
+        if self.buckets[at].is_empty() {
+            self.used.remove(at);
+        }
+        taken
     }
 
-    /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported
-    /// in the next round's bucket.
+    /// Returns the number of the first used bucket after number `after`. On the ring of later rounds, its
+    /// timers may all be of a round after that.
     pub(super) fn next_used(&self, after: u64) -> Option<u64> {
         let first = self.index(after.wrapping_add(1));
         let used = self.used.next(first).or_else(|| self.used.next(0))?;
@@ -205,52 +268,35 @@ impl Level {
     }
 }
 
-/// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not
-/// empty.
+/// A set of small integers, a bit for each.
 #[derive(Default)]
 pub(super) struct Bitmap {
     words: Box<[u64]>,
-    summary: Box<[u64]>,
 }
 
 impl Bitmap {
     pub(super) fn new(len: usize) -> Bitmap {
-        let words = len.div_ceil(64);
         Bitmap {
-            words: vec![0; words].into_boxed_slice(),
-            summary: vec![0; words.div_ceil(64)].into_boxed_slice(),
+            words: vec![0; len.div_ceil(64)].into_boxed_slice(),
         }
     }
 
     pub(super) fn insert(&mut self, member: usize) {
         self.words[member / 64] |= 1 << (member % 64);
-        self.summary[member / 4096] |= 1 << (member / 64 % 64);
     }
 
     pub(super) fn remove(&mut self, member: usize) {
-        let word = &mut self.words[member / 64];
-        *word &= !(1 << (member % 64));
-        if *word == 0 {
-            self.summary[member / 4096] &= !(1 << (member / 64 % 64));
-        }
+        self.words[member / 64] &= !(1 << (member % 64));
     }
 
     /// Returns the smallest member that is at least `from`. There may be none.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
-        let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));
-        if bits != 0 {
-            return Some(from / 64 * 64 + bits.trailing_zeros() as usize);
+        let mut word = from / 64;
+        let mut bits = self.words.get(word)? & (u64::MAX << (from % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.words.get(word)?;
         }
-        let after = from / 64 + 1;
-        let mut keep = u64::MAX << (after % 64);
-        for index in after / 64..self.summary.len() {
-            let bits = self.summary[index] & keep;
-            if bits != 0 {
-                let word = index * 64 + bits.trailing_zeros() as usize;
-                return Some(word * 64 + self.words[word].trailing_zeros() as usize);
-            }
-            keep = u64::MAX;
-        }
-        None
+        Some(word * 64 + bits.trailing_zeros() as usize)
     }
 }

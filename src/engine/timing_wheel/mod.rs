@@ -5,64 +5,78 @@
 //! `n` ticks. A timer that is due in `d` ticks goes into the bucket `d` places ahead of the hand. At each
 //! tick the hand moves on by one bucket, and the timers in that bucket are due. Nothing is ever sorted.
 //!
-//! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round
-//! (scheme 6). Kafka puts it on a coarser level, where a bucket spans many ticks, and moves it down when its
-//! bucket begins (scheme 7). If there are many timers in that bucket, the ones that are due first wait until
-//! the last one has been moved. Here a ring of `n` buckets covers *two* buckets of the coarser level: the one
-//! that the hand is in, and the next. The next one can therefore be spread over the finer ring ahead of time,
-//! a few timers in each tick, and is empty when it begins. The coarsest level works in rounds, as Netty's
-//! does. With one level, the wheel is Netty's.
+//! A timer can be more than one round of the hand away. Kafka puts it on a coarser level, where a bucket spans
+//! many ticks, and moves it down when its bucket begins (scheme 7). If that bucket has many timers, the ones
+//! that are due first wait until the last one has been moved. Here a ring of `n` buckets covers *two* buckets
+//! of the coarser level: the one that the hand is in, and the next. So the next one can be spread over the
+//! finer ring ahead of time, a few timers in each tick, and is empty when it begins.
 //!
-//! **The picture**, with 8 ticks per wheel and 3 levels, at tick 6.
+//! Beyond the coarsest level, timers hang in a ring by the bucket that they would have in that level, as in
+//! Netty's wheel (scheme 6), and stay there for a round or more: half a round before the hand gets to a
+//! bucket, those whose round it is are moved into the level. With one level, the wheel is Netty's.
 //!
-//! ```text
-//!   level 0, a bucket spans  1 tick   now 6 [7]  8  [9]  10 11           holds deadlines up to 11, the end of bucket [8..11] of level 1
-//!   level 1, a bucket spans  4 ticks  now [4..7] [8..11] .. [20..23] ..  up to 31, the end of bucket [16..31] of level 2
-//!   level 2, a bucket spans 16 ticks  now [0..15] [16..31] .. [64..79]   all others; with those of [192..207] in a later round
-//! ```
+//! **A worked example**, with 8 ticks per wheel and 2 levels. At tick 6, timers are started for 7, 9, 21, 21' and
+//! 40. Level 0 reaches to the end of the next bucket of level 1, and level 1 to the end of the next half of its
+//! ring.
 //!
-//! **A worked example.** Timers for 7, 9, 21, 21' and 70 are started at 6.
+//! | ring | a bucket spans | at 6 it reaches to | buckets in use |
+//! | --- | --- | --- | --- |
+//! | level 0 | 1 tick | 11 | 7: 7; 9: 9 |
+//! | level 1 | 4 ticks | 31 | \[20..23]: 21 21' |
+//! | later rounds | 4 ticks | any tick | \[40..43], which shares its place with \[8..11]: 40 |
 //!
-//! ```text
-//!   advance to   because                                                       expires
-//!   7, 9         it is occupied on level 0                                     7, 9
-//!   18           the hand is halfway to [20..23], with 21 and 21', which is
-//!                spread over level 0, the youngest first, if no visit has done so
-//!   21           it is occupied on level 0                                     21, 21' (first in, first out)
-//!   56, 66       the hand is halfway to [64..79], and then to [68..71]
-//!   70           it is occupied on level 0                                     70
-//! ```
+//! At 7 and 9 these two expire. At 18, which is half a bucket before 20, \[20..23] is spread, the youngest
+//! first, if no visit has done so before:
+//!
+//! | ring | at 18 it reaches to | buckets in use |
+//! | --- | --- | --- |
+//! | level 0 | 23 | 21: 21 21' |
+//! | level 1 | 47 | |
+//! | later rounds | any tick | \[40..43]: 40 |
+//!
+//! At 21 both expire, first in, first out. At 24, which is half a ring before \[40..43], that bucket comes
+//! within reach:
+//!
+//! | ring | at 24 it reaches to | buckets in use |
+//! | --- | --- | --- |
+//! | level 0 | 31 | |
+//! | level 1 | 47 | \[40..43]: 40 |
+//! | later rounds | any tick | |
+//!
+//! At 38 it is spread, and at 40 the last timer expires:
+//!
+//! | ring | at 38 it reaches to | buckets in use |
+//! | --- | --- | --- |
+//! | level 0 | 43 | 40: 40 |
+//! | level 1 | 63 | |
+//! | later rounds | any tick | |
 //!
 //! If the clock jumps from 6 to a million, the wheel makes the same steps and no others, because the bitmap
-//! of each level tells where the next used bucket is. A timer that is cancelled before its bucket is spread
+//! of each ring tells where the next used bucket is. A timer that is cancelled before its bucket is spread
 //! is never moved.
 //!
 //! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number
-//! 8, which `check_order` checks.
+//! 6, which `check_order` checks.
 //!
 //! 1. Every list is linked both ways, from its head to its tail, and each entry names the list that it is in.
 //! 2. A bucket's bit is set exactly if an entry is in the bucket.
-//! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the
-//!    level's last tick: the end of the bucket after the hand's on the next coarser level. The coarsest level
-//!    takes every tick. Entries of later rounds share its buckets.
-//! 4. Entries on a level are due after now, except those in the current bucket of a single level, which are
-//!    due now. Entries that were due when they were inserted, or became due many rounds ago in one jump, are
-//!    in `overdue`.
-//! 5. With several levels, every entry's bucket begins after now, because the hand moves on to a bucket, or
-//!    past it, once that is empty.
-//! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those
-//!    that have not. Entries that have been looked at stay.
-//! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
-//! 8. Of two entries due at one tick, the older is on the coarser level or, in one list, nearer to the head.
-//! 9. `next_visit` is the first tick at which a timer is due, or, if that is earlier, half a bucket before a
-//!    coarse bucket begins that has to be spread.
+//! 3. In a ring, an entry is in the bucket of the tick at which it is due. On a level, that is no later than
+//!    the level's last tick: the end of the bucket after the hand's on the next coarser level or, on the
+//!    coarsest, of the next half of its ring. So all timers of a bucket are of one round, except those of later
+//!    rounds.
+//! 4. The bucket of an entry on a level begins after now, and that of one of later rounds is more than half a
+//!    ring ahead of the hand. Entries that were due when they were inserted are in `overdue`.
+//! 5. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
+//! 6. Of two entries due at one tick, the older is in the coarser ring or, in one list, nearer to the head.
+//! 7. `next_visit` is the first tick at which a timer is due or a bucket of later rounds is looked at, or, if
+//!    that is earlier, half a bucket before a coarse bucket begins that has to be spread.
 //!
-//! **Costs.** `insert`, `bring_forward` and `remove` are O(1). `advance` is O(expired +
-//! cascaded + used buckets passed), whatever the distance. A timer cascades at most once per level. *Rounds*
-//! cost one look per round at each timer beyond the reach of the top level, in a visit for each of its
-//! buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n /
-//! 2)` to the power of the levels below it, in ticks. Each entry takes a cell, and each bucket 9 bytes and a
-//! bit.
+//! **Costs.** `insert`, `bring_forward` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets
+//! passed), whatever the distance. A timer cascades at most once per level. Beyond the reach of the coarsest
+//! level it costs one look per round, in jumps too, but a jump over rounds in which nothing is due costs one.
+//! That level reaches `n` times `(n / 2)` to the power of the levels below it, in ticks. Each entry takes a
+//! cell, and each bucket 8 bytes and a bit. To find the next used bucket takes one step for each 64 buckets:
+//! eight by default, and in rings of 2^20, the largest, some microseconds if that bucket is a round away.
 
 mod advance;
 #[cfg(any(all(test, not(tickwheel_loom)), tickwheel_fuzzing))]
@@ -79,7 +93,7 @@ use slab::Slab;
 
 use level::{Bucket, Entry, Level, NIL, Place};
 
-pub(crate) use advance::Advanced;
+pub(crate) use advance::Turn;
 pub(crate) use level::Key;
 
 /// One tick. The owner of the wheel knows when it begins.
@@ -109,23 +123,15 @@ pub(crate) struct TimingWheel<T> {
     entries: Slab<Entry<T>>,
     /// Entries that are due.
     overdue: Bucket,
-    /// The levels, the finest first.
+    /// The rings of the levels, the finest first, and last the ring of later rounds, whose buckets span as much
+    /// as those of the coarsest level.
     levels: Box<[Level]>,
     /// A ring has `1 << ring_bits` buckets, which is as many as two buckets of the next coarser level span.
     ring_bits: u32,
-    /// The next entry to be looked at in a bucket that also has timers of later rounds. With one level, that
-    /// is the current bucket; otherwise it is bucket `walked` of the top level, which is walked from the tail
-    /// to the head. [`NIL`] at the end.
-    cursor: u32,
-    /// The number of the last bucket of the top level whose spreading has begun.
-    walked: u64,
     /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
-    /// The number of timers that have been looked at in that tick.
-    looked_at: usize,
-    /// The number of ticks whose share is spread in that tick: more than one if no visit had come for some
-    /// time.
-    steps: usize,
+    /// How many timers are still to be spread in that tick.
+    to_spread: usize,
 }
 
 impl<T> TimingWheel<T> {
@@ -136,19 +142,18 @@ impl<T> TimingWheel<T> {
         let len = ticks_per_wheel.max(least).next_power_of_two();
         let ring_bits = len.trailing_zeros();
         let reachable = (u64::BITS - 1).div_ceil(ring_bits.max(2) - 1);
+        let levels = levels.clamp(1, reachable as usize);
+        let shift = |level: usize| level as u32 * (ring_bits - 1);
+        let rings = (0..levels).map(|level| Level::new(level, len, shift(level), 0));
+        let later = Level::new(levels, len, shift(levels - 1), len as u64 / 2);
         let mut wheel = TimingWheel {
             now: Tick::ZERO,
             entries: Slab::new(),
             overdue: Bucket::EMPTY,
-            levels: (0..levels.clamp(1, reachable as usize))
-                .map(|level| Level::new(level, len, level as u32 * (ring_bits - 1)))
-                .collect(),
+            levels: rings.chain([later]).collect(),
             ring_bits,
-            cursor: NIL,
-            walked: 0,
             spread_at: Tick::ZERO,
-            looked_at: 0,
-            steps: 1,
+            to_spread: 0,
         };
         wheel.set_last_ticks();
         wheel
@@ -159,12 +164,11 @@ impl<T> TimingWheel<T> {
         self.entries.len()
     }
 
-    /// Returns the first tick at which a timer is due. Unlike [`TimingWheel::next_visit`], which looks at no
-    /// entry, this looks at the entries of one bucket of each level, and at all entries of the last level,
-    /// because it works in rounds.
+    /// Returns the first tick at which a timer is due. This looks at the entries of one bucket of each level,
+    /// and at all entries of later rounds.
     pub(crate) fn earliest(&self) -> Option<Tick> {
         let (last, finer) = self.levels.split_last()?;
-        let first_used = |ring: &Level| Some(ring.bucket(ring.next_used(ring.number(self.now))?));
+        let first_used = |ring: &Level| Some(ring.bucket(ring.next_begin(self.now)?));
         let lists = finer.iter().filter_map(first_used);
         let lists = lists.chain(last.buckets.iter().copied()).chain([self.overdue]);
         lists
@@ -244,6 +248,11 @@ impl<T> TimingWheel<T> {
         (place, bucket.append(&mut self.entries, index))
     }
 
+    /// Returns the index of the ring of later rounds, which is the number of levels.
+    fn later(&self) -> usize {
+        self.levels.len() - 1
+    }
+
     /// Returns the level and the index in its ring of a place that is a bucket.
     fn bucket_at(&self, place: Place) -> (usize, usize) {
         let ordinal = place.0 as usize;
@@ -255,21 +264,17 @@ impl<T> TimingWheel<T> {
         let Entry {
             prev, next, place, ..
         } = self.entries[index as usize];
-        self.close_gap(index, place, prev, next);
+        self.close_gap(place, prev, next);
     }
 
     /// Links the neighbours of an entry that leaves the list `place`.
     #[inline(always)]
-    fn close_gap(&mut self, index: u32, place: Place, prev: u32, next: u32) {
+    fn close_gap(&mut self, place: Place, prev: u32, next: u32) {
         if place == Place::OVERDUE {
             return self.overdue.unlink(&mut self.entries, prev, next);
         }
         let (level, at) = self.bucket_at(place);
         self.levels[level].unlink(&mut self.entries, at, prev, next);
-        if self.cursor == index {
-            // The bucket of a single level is walked from its head, and that of several from its tail.
-            self.cursor = if self.levels.len() == 1 { next } else { prev };
-        }
     }
 
     /// Unlinks an entry, frees its cell and returns its value.
@@ -282,7 +287,7 @@ impl<T> TimingWheel<T> {
             place,
             ..
         } = self.entries.remove(index as usize);
-        self.close_gap(index, place, prev, next);
+        self.close_gap(place, prev, next);
         value
     }
 
@@ -335,7 +340,7 @@ impl<T> TimingWheel<T> {
             let (level, bucket) = self.bucket_at(place);
             Some(Site {
                 due: entry.due,
-                level,
+                level: level.min(self.later() - 1),
                 bucket,
             })
         })

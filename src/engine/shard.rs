@@ -269,10 +269,20 @@ impl Shard {
                 }
             },
         };
+        // With an old hand, the timer could go into a coarse bucket though it is due soon.
+        let now = Moment(deadline.0.saturating_sub(left.time.0));
+        if self.clock.start_of(wheel.stale_at()) <= now {
+            wheel.catch_up(self.clock.tick_at(now));
+        }
         let key = wheel.insert(tick, waker);
+        let visit = if self.clock.may_be_paused() {
+            due
+        } else {
+            self.clock.start_of(wheel.visit_for(tick))
+        };
         guard.tally.registered += 1;
-        if due < self.next_visit() && !planted("wake_at") {
-            let ended = self.unlock_and_wake_by(guard, due);
+        if visit < self.next_visit() && !planted("wake_at") {
+            let ended = self.unlock_and_wake_by(guard, visit);
             ended.into_iter().for_each(Waker::wake);
         }
         StartOutcome::Waits(key, due)
@@ -430,8 +440,8 @@ impl Shard {
     /// Puts off the next visit until the first entry is due, rather than visiting for a cancelled entry or to
     /// spread a bucket.
     pub(crate) fn put_off(&self) {
-        let state = lock(&self.state);
-        if let Some(wheel) = &state.wheel {
+        let mut state = lock(&self.state);
+        if let Some(wheel) = &mut state.wheel {
             let next = self.start_of(wheel.earliest());
             self.next_visit.store(next.0, Relaxed);
         }

@@ -59,6 +59,29 @@ impl<T> TimingWheel<T> {
         turn
     }
 
+    /// Moves the hand to `now`, or to the tick before the first at which a timer is due or has to have been
+    /// spread. With a hand that nobody has moved for a while, a timer that is due soon would go into a coarse
+    /// bucket, and wait until all others there have been spread.
+    pub(crate) fn catch_up(&mut self, now: Tick) {
+        let now = now.max(self.now);
+        let to = loop {
+            match self.next_step(now) {
+                None => break now,
+                Some(Step::Overdue) => return,
+                Some(Step::Due(tick) | Step::Spread(_, tick)) => break Tick(tick.0 - 1),
+                Some(Step::NextRound(tick)) => self.begin_round(tick),
+            };
+        };
+        self.move_hand(to);
+    }
+
+    /// Returns the tick from which on the hand should catch up before a timer is inserted.
+    #[inline]
+    pub(crate) fn stale_at(&self) -> Tick {
+        let age = ((1 << self.ring_bits) / 16).max(1);
+        Tick(self.now.0.saturating_add(age))
+    }
+
     /// Moves the hand to `now`, from one bucket that has to be emptied to the next, and expires due timers on
     /// the way. Returns how much of the limit is left.
     fn expire_due(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>, turn: &mut Turn) -> usize {
@@ -69,18 +92,21 @@ impl<T> TimingWheel<T> {
             }
             let before = expired.len();
             limit -= match step {
-                Step::Overdue => self.overdue.take_front(&mut self.entries, limit, expired),
-                Step::Due(tick) => self.levels[0].take_front(&mut self.entries, tick, limit, expired),
+                Step::Overdue => {
+                    let bucket = &mut self.overdue;
+                    bucket.take_front(&mut self.entries, &mut self.dues, limit, expired)
+                }
+                Step::Due(tick) => {
+                    let level = &mut self.levels[0];
+                    level.take_front(tick, &mut self.entries, &mut self.dues, limit, expired)
+                }
                 Step::Spread(level, begin) => {
                     self.move_hand(Tick(begin.0 - 1));
                     let moved = self.move_down(level, begin, limit);
                     turn.cascaded += moved;
                     moved
                 }
-                Step::NextRound(tick) => {
-                    self.move_hand(tick);
-                    self.move_down(self.later(), tick, usize::MAX).min(limit)
-                }
+                Step::NextRound(tick) => self.begin_round(tick).min(limit),
             };
             turn.expired += expired.len() - before;
         }
@@ -109,6 +135,13 @@ impl<T> TimingWheel<T> {
             self.to_spread -= moved;
             turn.more |= self.to_spread > 0 && !self.levels[level].bucket(begin).is_empty();
         }
+    }
+
+    /// Moves the hand to `tick`, at which a bucket of later rounds comes within reach. Returns how many timers
+    /// that bucket had.
+    fn begin_round(&mut self, tick: Tick) -> usize {
+        self.move_hand(tick);
+        self.move_down(self.later(), tick, usize::MAX)
     }
 
     /// Moves up to `limit` timers of the bucket that has to be empty at `begin` to the next finer ring, the
@@ -203,6 +236,18 @@ impl<T> TimingWheel<T> {
             next if next == soonest => Some(next),
             next => Some(visits.fold(next, Tick::min)),
         }
+    }
+
+    /// Returns the tick at which a visit is wanted for a timer that has been inserted for `due`: in a crowd, half
+    /// a bucket before that of the timer begins, because to spread it only when the timer is due takes long.
+    #[inline]
+    pub(crate) fn visit_for(&self, due: Tick) -> Tick {
+        if self.entries.len() <= STEP || due <= self.levels[0].last_tick {
+            return due;
+        }
+        let ring = self.levels.iter().find(|ring| due <= ring.last_tick);
+        let visit = ring.map_or(due.0, |ring| ring.begin_for(due).0 - ring.notice());
+        Tick(visit.max(self.now.0 + 1))
     }
 
     /// Returns the first deadline after `tick` of a timer on the finest level.

@@ -5,7 +5,7 @@ use std::{mem, num::NonZeroU32};
 
 use slab::Slab;
 
-use super::Tick;
+use super::{Tick, dues::Dues};
 
 /// The index of no entry, which marks the end of a list.
 pub(super) const NIL: u32 = u32::MAX;
@@ -94,12 +94,16 @@ impl Bucket {
     pub(super) fn take_front<T>(
         &mut self,
         entries: &mut Slab<Entry<T>>,
+        dues: &mut Option<Dues>,
         limit: usize,
         values: &mut Vec<T>,
     ) -> usize {
         let mut taken = 0;
         while taken < limit && !self.is_empty() {
             let entry = entries.remove(self.head as usize);
+            if let Some(dues) = dues {
+                dues.remove(entry.due);
+            }
             values.push(entry.value);
             self.head = entry.next;
             taken += 1;
@@ -245,13 +249,14 @@ impl Level {
     /// `values`. Returns how many they were.
     pub(super) fn take_front<T>(
         &mut self,
-        entries: &mut Slab<Entry<T>>,
         tick: Tick,
+        entries: &mut Slab<Entry<T>>,
+        dues: &mut Option<Dues>,
         limit: usize,
         values: &mut Vec<T>,
     ) -> usize {
         let at = self.index(self.number(tick));
-        let taken = self.buckets[at].take_front(entries, limit, values);
+        let taken = self.buckets[at].take_front(entries, dues, limit, values);
         if self.buckets[at].is_empty() {
             self.used.remove(at);
         }

@@ -79,6 +79,7 @@
 //! eight by default, and in rings of 2^20, the largest, some microseconds if that bucket is a round away.
 
 mod advance;
+mod dues;
 #[cfg(any(all(test, not(tickwheel_loom)), tickwheel_fuzzing))]
 mod invariants;
 mod level;
@@ -87,10 +88,11 @@ pub(crate) mod model;
 #[cfg(all(test, not(tickwheel_loom)))]
 mod tests;
 
-use std::{iter, mem, ops::Range};
+use std::{mem, ops::Range};
 
 use slab::Slab;
 
+use dues::Dues;
 use level::{Bucket, Entry, Level, NIL, Place};
 
 pub(crate) use advance::Turn;
@@ -128,6 +130,8 @@ pub(crate) struct TimingWheel<T> {
     levels: Box<[Level]>,
     /// A ring has `1 << ring_bits` buckets, which is as many as two buckets of the next coarser level span.
     ring_bits: u32,
+    /// How many timers are due at each tick, once `earliest` has been called.
+    dues: Option<Dues>,
     /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
     /// How many timers are still to be spread in that tick.
@@ -152,6 +156,7 @@ impl<T> TimingWheel<T> {
             overdue: Bucket::EMPTY,
             levels: rings.chain([later]).collect(),
             ring_bits,
+            dues: None,
             spread_at: Tick::ZERO,
             to_spread: 0,
         };
@@ -164,22 +169,15 @@ impl<T> TimingWheel<T> {
         self.entries.len()
     }
 
-    /// Returns the first tick at which a timer is due. This looks at the entries of one bucket of each level,
-    /// and at all entries of later rounds.
-    pub(crate) fn earliest(&self) -> Option<Tick> {
-        let (last, finer) = self.levels.split_last()?;
-        let first_used = |ring: &Level| Some(ring.bucket(ring.next_begin(self.now)?));
-        let lists = finer.iter().filter_map(first_used);
-        let lists = lists.chain(last.buckets.iter().copied()).chain([self.overdue]);
-        lists
-            .flat_map(|list| self.entries_of(list))
-            .map(|entry| entry.due)
-            .min()
-    }
-
-    fn entries_of(&self, list: Bucket) -> impl Iterator<Item = &Entry<T>> {
-        let entry = |index: u32| self.entries.get(index as usize);
-        iter::successors(entry(list.head), move |last| entry(last.next))
+    /// Returns the first tick at which a timer is due, in O(log n). The first call counts the timers of each
+    /// tick, and from then on the wheel keeps count, for a clock that jumps from deadline to deadline.
+    pub(crate) fn earliest(&mut self) -> Option<Tick> {
+        let count = || {
+            let mut dues = Dues::default();
+            self.entries.iter().for_each(|(_, entry)| dues.add(entry.due));
+            dues
+        };
+        self.dues.get_or_insert_with(count).first()
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
@@ -188,6 +186,9 @@ impl<T> TimingWheel<T> {
         // This comes first, because it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());
         let (place, prev) = self.append(key.index(), due);
+        if let Some(dues) = &mut self.dues {
+            dues.add(due);
+        }
         self.entries.insert(Entry {
             due,
             value,
@@ -214,27 +215,43 @@ impl<T> TimingWheel<T> {
     /// four other entries anywhere in memory.
     pub(crate) fn bring_forward(&mut self, key: &Key, due: Tick) {
         let index = key.index();
-        let place = self.entries[index as usize].place;
+        let Entry {
+            due: former,
+            place,
+            prev,
+            next,
+            ..
+        } = self.entries[index as usize];
+        if let Some(dues) = &mut self.dues {
+            dues.remove(former);
+            dues.add(due);
+        }
         let level = level_of(&mut self.levels, self.now, due);
         if level.is_some_and(|level| level.place(due) == place) {
             self.entries[index as usize].due = due;
             return;
         }
-        self.unlink(index);
-        self.link(index, due);
+        self.close_gap(place, prev, next);
+        let (place, prev) = self.append(index, due);
+        let entry = &mut self.entries[index as usize];
+        (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
     }
 
     /// Ends a timer and returns its value.
     #[inline(always)]
     pub(crate) fn remove(&mut self, key: Key) -> T {
-        self.take(key.index())
-    }
-
-    /// Appends an entry that is in no list to the list for the tick `due`.
-    fn link(&mut self, index: u32, due: Tick) {
-        let (place, prev) = self.append(index, due);
-        let entry = &mut self.entries[index as usize];
-        (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
+        let Entry {
+            due,
+            value,
+            prev,
+            next,
+            place,
+        } = self.entries.remove(key.index() as usize);
+        self.close_gap(place, prev, next);
+        if let Some(dues) = &mut self.dues {
+            dues.remove(due);
+        }
+        value
     }
 
     /// Appends an entry to the list for the tick `due`. Returns the list and the preceding entry, which the
@@ -259,14 +276,6 @@ impl<T> TimingWheel<T> {
         (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1))
     }
 
-    /// Unlinks an entry from its list.
-    fn unlink(&mut self, index: u32) {
-        let Entry {
-            prev, next, place, ..
-        } = self.entries[index as usize];
-        self.close_gap(place, prev, next);
-    }
-
     /// Links the neighbours of an entry that leaves the list `place`.
     #[inline(always)]
     fn close_gap(&mut self, place: Place, prev: u32, next: u32) {
@@ -275,20 +284,6 @@ impl<T> TimingWheel<T> {
         }
         let (level, at) = self.bucket_at(place);
         self.levels[level].unlink(&mut self.entries, at, prev, next);
-    }
-
-    /// Unlinks an entry, frees its cell and returns its value.
-    #[inline(always)]
-    fn take(&mut self, index: u32) -> T {
-        let Entry {
-            value,
-            prev,
-            next,
-            place,
-            ..
-        } = self.entries.remove(index as usize);
-        self.close_gap(place, prev, next);
-        value
     }
 
     /// Returns the number of entries that are due by `tick`. This looks at every entry.

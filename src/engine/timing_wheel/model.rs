@@ -33,6 +33,8 @@ pub(crate) enum Op {
     Replace { timer: u8 },
     Remove { timer: u8 },
     Advance { to: When, limit: u8, calls: u8 },
+    CatchUp { to: When },
+    Earliest,
     ReleaseArena,
 }
 
@@ -141,6 +143,15 @@ impl Model {
                     self.check();
                 }
             }
+            Op::CatchUp { to } => {
+                let (from, to) = (self.wheel.now, self.resolve(to));
+                self.wheel.catch_up(to);
+                let now = self.wheel.now;
+                assert!(from <= now && now <= to.max(from), "arrived at {now:?}");
+            }
+            Op::Earliest => {
+                self.wheel.earliest();
+            }
             Op::ReleaseArena => {
                 let released = self.wheel.release_arena(2);
                 assert!(released.is_none() || self.timers.is_empty());
@@ -197,12 +208,14 @@ impl Model {
         advanced
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
         self.wheel.assert_consistent();
         assert_eq!(self.wheel.len(), self.due.len());
         self.check_order();
-        let dues = self.wheel.entries.iter().map(|(_, entry)| entry.due);
-        assert_eq!(self.wheel.earliest(), dues.min());
+        if self.wheel.dues.is_some() {
+            let due = self.wheel.entries.iter().map(|(_, entry)| entry.due).min();
+            assert_eq!(self.wheel.earliest(), due);
+        }
         let (now, next) = (self.wheel.now, self.wheel.next_visit());
         match self.due.keys().next() {
             Some((earliest, _)) if *earliest <= now => {

@@ -37,6 +37,18 @@ impl<T> TimingWheel<T> {
         expired
     }
 
+    /// Calls `ask` while all entries but one are elsewhere, so that the wheel has only heads, bits and counts,
+    /// and any step along a list would panic.
+    fn without_entries(&mut self, ask: impl FnOnce(&mut Self)) {
+        let last = self.entries.iter().map(|(index, _)| index).max().unwrap();
+        let elsewhere = [(10_000 + last, self.entries.remove(last))].into_iter().collect();
+        let mut entries = mem::replace(&mut self.entries, elsewhere);
+        ask(self);
+        mem::swap(&mut self.entries, &mut entries);
+        let entry = entries.remove(10_000 + last);
+        assert_eq!(self.entries.insert(entry), last);
+    }
+
     /// Returns how many timers an `advance` to `now` looks at.
     fn looks_until(&mut self, now: u64) -> usize {
         let mut looks = 0;
@@ -93,6 +105,8 @@ fn op() -> impl Strategy<Value = Op> {
         5 => any::<u8>().prop_map(|timer| Op::Remove { timer }),
         6 => small_step,
         4 => step,
+        3 => when().prop_map(|to| Op::CatchUp { to }),
+        1 => Just(Op::Earliest),
         1 => Just(Op::ReleaseArena),
     ]
 }
@@ -245,16 +259,28 @@ fn the_next_visit_is_found_without_a_look_at_any_entry() {
         (2, vec![500, 99], 4),
     ] {
         let mut wheel = wheel_of(8, levels, &deadlines);
-        // With one entry elsewhere in its arena, the wheel has only heads and bits, and any step along a list
-        // would panic.
-        let last = wheel.entries.remove(deadlines.len() - 1);
-        let elsewhere = [(10_000, last)].into_iter().collect();
-        let mut entries = mem::replace(&mut wheel.entries, elsewhere);
-        assert_eq!(wheel.next_visit(), Some(Tick(next)));
-        mem::swap(&mut wheel.entries, &mut entries);
-        wheel.entries.insert(entries.remove(10_000));
+        wheel.without_entries(|wheel| assert_eq!(wheel.next_visit(), Some(Tick(next))));
         assert_eq!(wheel.len(), deadlines.len());
     }
+}
+
+/// On a paused clock, each turn asks for the earliest timer. Of 10,000 timers in one bucket, each is cancelled
+/// while it is the earliest, one at each tick.
+#[test]
+fn the_earliest_timer_is_found_without_a_look_at_the_others() {
+    let (begin, crowd) = (3 * 65_536, 10_000);
+    let mut wheel = TimingWheel::new(512, 4);
+    let keys = (0..crowd).map(|timer| wheel.insert(Tick(begin + timer), timer));
+    let mut keys = Vec::from_iter(keys).into_iter();
+    assert_eq!(wheel.earliest(), Some(Tick(begin)));
+    for timer in 0..crowd {
+        if timer % 100 == 0 {
+            wheel.without_entries(|wheel| assert_eq!(wheel.earliest(), Some(Tick(begin + timer))));
+        }
+        wheel.advance(Tick(timer + 1), NO_LIMIT, &mut Vec::new());
+        wheel.remove(keys.next().unwrap());
+    }
+    assert_eq!(wheel.earliest(), None);
 }
 
 // Jumps.
@@ -454,6 +480,52 @@ fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
     wheel.assert_consistent();
     assert_eq!(visits, 1 + (crowd - 8 * 256).div_ceil(256));
     assert!(wheel.levels[2].used.next(0).is_none());
+}
+
+/// For 140 s nobody has moved the hand. Then many timers are started, for 30 s or all for one bucket, and the
+/// driver comes when they ask for it, and then at each tick.
+#[test]
+fn nothing_cascades_before_the_first_due_timer_after_some_quiet() {
+    let (now, crowd) = (140_000, 100_000);
+    for (far, span) in [(None, 30_000), (Some(now + 3_600_000), 30_000), (None, 100)] {
+        let mut wheel = TimingWheel::new(512, 4);
+        wheel.insert(Tick(1), 0);
+        assert_eq!(wheel.expire_until(1), [0]);
+        if let Some(due) = far {
+            wheel.insert(Tick(due), due);
+        }
+        let mut visit = Tick::MAX;
+        for timer in 0..crowd {
+            if wheel.stale_at() <= Tick(now) {
+                wheel.catch_up(Tick(now));
+                wheel.assert_consistent();
+            }
+            let due = now + 2_000 + timer * 7919 % span;
+            wheel.insert(Tick(due), due);
+            visit = visit.min(wheel.visit_for(Tick(due)));
+        }
+        let mut expired = Vec::new();
+        for tick in visit.0..now + 2_000 {
+            tick_on(&mut wheel, tick, &mut expired);
+            assert!(expired.is_empty());
+        }
+        let turn = wheel.advance(Tick(now + 2_000), 256, &mut expired);
+        assert_eq!(turn.cascaded, 0, "moved before the first timer expired");
+        assert_eq!(expired[0], now + 2_000);
+    }
+}
+
+#[test]
+fn a_hand_that_catches_up_passes_nothing_that_has_to_be_done() {
+    for (levels, deadline, stops_at) in [(2, 6, 5), (2, 30, 27), (2, 40, 30), (1, 20, 19), (2, 500, 30)] {
+        let mut wheel = wheel_of(8, levels, &[deadline]);
+        wheel.catch_up(Tick(30));
+        wheel.assert_consistent();
+        assert_eq!(wheel.now, Tick(stops_at), "{levels} levels");
+        wheel.catch_up(Tick(2));
+        assert_eq!(wheel.now, Tick(stops_at), "the hand never goes back");
+        assert_eq!(wheel.expire_until(deadline), [(deadline, 0)]);
+    }
 }
 
 /// No visit came while there was time to spread the bucket. The timers in the bucket are handled before those

@@ -33,7 +33,7 @@ mod ready_tasks;
 
 use ready_tasks::{ReadyTasks, work_for};
 
-const SCENES: [&str; 14] = [
+const SCENES: [&str; 15] = [
     "storm",
     "storm-two",
     "storm-timeouts",
@@ -48,6 +48,7 @@ const SCENES: [&str; 14] = [
     "cascade-two",
     "stall",
     "busy",
+    "quiet",
 ];
 
 /// How long a task keeps its worker that does nothing else.
@@ -143,6 +144,7 @@ fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
         "cascade-two" => cascade(&timers, &lateness, ms(1024)),
         "stall" => stall(&timers, &lateness),
         "busy" => busy(&timers, &lateness),
+        "quiet" => quiet(&timers, &lateness),
         scene => panic!("there is no scene {scene}: there are {SCENES:?}"),
     }
     let line = Line::new("bad-day").with("peer", peer).with("scene", scene);
@@ -359,6 +361,34 @@ fn cascade<T: Timers>(timers: &T, lateness: &Lateness, bucket: Duration) {
         join(victims).await;
         others.stop();
         join(tasks).await;
+    })
+}
+
+/// After 140 s without a timer, 3,000,000 sleeps of 10 to 40 s start, and twenty of about 2 s, which are the
+/// first to come due.
+fn quiet<T: Timers>(timers: &T, lateness: &Lateness) {
+    const STARTING: u64 = 3_000_000;
+    multi_thread(1).block_on(async {
+        let (timers, lateness) = (timers.clone(), lateness.clone());
+        let burst = tokio::spawn(async move {
+            timers.sleep(ms(5)).await;
+            tokio::time::sleep(Duration::from_secs(140)).await;
+            // They start before the others do.
+            let start = Instant::now();
+            let victims: Vec<_> = (0..20)
+                .map(|n| lateness.of(&timers, start + ms(2_000 + 10 * n)))
+                .collect();
+            tokio::task::yield_now().await;
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut starting: Vec<_> = (0..STARTING)
+                .map(|n| Box::pin(timers.sleep(ms(10_000 + n.wrapping_mul(7_919) % 30_000))))
+                .collect();
+            for sleep in &mut starting {
+                assert!(sleep.as_mut().poll(&mut cx).is_pending());
+            }
+            join(victims).await;
+        });
+        burst.await.expect("no task panics");
     })
 }
 

@@ -270,7 +270,7 @@ impl Shard {
             },
         };
         // With an old hand, the timer could go into a coarse bucket though it is due soon.
-        let now = Moment(deadline.0.saturating_sub(left.time.0));
+        let now = deadline.before(left.time);
         if self.clock.start_of(wheel.stale_at()) <= now {
             wheel.catch_up(self.clock.tick_at(now));
         }

@@ -7,7 +7,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`within`], [`until`] | a scope: its future has to complete in time |
+//! | [`within`], [`until`] | a scope: its future has to complete in time; those of a [`Label`](crate::time::Label) or [`Labelled`](crate::Labelled) are counted |
 //! | [`current`], [`remaining`] | the deadline of the current scope, and the time until then |
 //! | [`carry`] | takes the caller's scope along into a spawned task |
 //! | [`shield`] | keeps the deadline from stopping a future, for clean-up that must complete |

@@ -18,11 +18,11 @@ use crate::{
     engine::clock::{Moment, after},
     error::Elapsed,
     observe::labelled::{Labelled, counted::CountedScope},
-    wheel::Wheel,
+    time::Label,
 };
 
 /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll,
-/// on the [global wheel](Wheel::global).
+/// on the [global wheel](crate::Wheel::global).
 ///
 /// Inside another scope, the sooner of the two deadlines holds. The future is polled first, and succeeds if
 /// it is ready, even with no time remaining. `Duration::MAX` is taken as 30 years.
@@ -64,7 +64,7 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
 }
 
 /// Requires `future`, with all that it awaits, to complete before `deadline`, on the [global
-/// wheel](Wheel::global).
+/// wheel](crate::Wheel::global).
 ///
 /// This is [`within`] with an instant instead of a duration. If the deadline has passed, the scope elapses at
 /// its first pending poll, and [`current`] inside still returns that deadline.
@@ -136,65 +136,25 @@ pub fn carry<F: IntoFuture>(future: F) -> Carried<F::IntoFuture> {
     Within::new(current(), Some(future.into_future()))
 }
 
-impl Wheel {
-    /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first
-    /// poll.
-    ///
-    /// This is [`deadline::within`] on this wheel.
-    ///
-    /// [`deadline::within`]: crate::deadline::within
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{Wheel, deadline};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let left = Wheel::new().within(Duration::from_secs(1), async { deadline::remaining() }).await;
-    /// assert!(left.unwrap().is_some());
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        let mut scope = within(duration, future);
-        scope.scoped.timer = Some(self.sleep(duration));
-        scope
-    }
-
-    /// Requires `future`, with all that it awaits, to complete before `deadline`.
-    ///
-    /// This is [`deadline::until`] on this wheel.
-    ///
-    /// [`deadline::until`]: crate::deadline::until
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::{Wheel, time::{Duration, Instant}};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let deadline = Instant::now() + Duration::from_millis(20);
-    /// assert!(Wheel::new().until(deadline, std::future::pending::<()>()).await.is_err());
-    /// assert!(Instant::now() >= deadline);
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        let mut scope = until(deadline, future);
-        scope.scoped.timer = Some(self.sleep_until(deadline));
-        scope
-    }
-}
-
 impl Labelled {
-    /// Creates a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts its outcome
-    /// under the label.
+    /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first
+    /// poll, as [`deadline::within`](within) does, and counts the outcome under the label.
     ///
-    /// The scope counts like a [`timeout`](Labelled::timeout) of this label. Inside another
+    /// The scope is on the label's wheel, and counts like a [`timeout`](Labelled::timeout) of it. Inside another
     /// scope, the time left is counted with respect to the sooner of the two deadlines.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the scope drops the future and cancels the timer, as for [`within`]. A scope that is dropped
+    /// after its first poll counts as cancelled.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`within`].
+    ///
+    /// # Errors
+    ///
+    /// The scope resolves to [`Elapsed`] when its time runs out.
     ///
     /// # Examples
     ///
@@ -211,11 +171,27 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        self.wheel.within(duration, future).counted(self)
+        let mut scope = within(duration, future).counted(self.counted_scope());
+        scope.scoped.timer = Some(self.wheel.sleep(duration));
+        scope
     }
 
-    /// Creates a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts its
-    /// outcome under the label.
+    /// Requires `future`, with all that it awaits, to complete before `deadline`, as [`deadline::until`](until)
+    /// does, and counts the outcome under the label.
+    ///
+    /// The scope is on the label's wheel, and counts like a [`timeout_at`](Labelled::timeout_at) of it.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the scope drops the future and cancels the timer, as for [`Labelled::within`].
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`within`].
+    ///
+    /// # Errors
+    ///
+    /// The scope resolves to [`Elapsed`] when its time runs out.
     ///
     /// # Examples
     ///
@@ -233,7 +209,84 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        self.wheel.until(deadline, future).counted(self)
+        let mut scope = until(deadline, future).counted(self.counted_scope());
+        scope.scoped.timer = Some(self.wheel.sleep_until(deadline));
+        scope
+    }
+}
+
+impl Label {
+    /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first
+    /// poll, as [`deadline::within`](within) does, and counts the outcome.
+    ///
+    /// The scope counts like a [`timeout`](Label::timeout) of this label. Inside another scope, the time left is
+    /// counted with respect to the sooner of the two deadlines.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the scope drops the future and cancels the timer, as for [`within`]. A scope that is dropped
+    /// after its first poll counts as cancelled.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`within`].
+    ///
+    /// # Errors
+    ///
+    /// The scope resolves to [`Elapsed`] when its time runs out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Wheel, deadline, time::{Duration, Label}};
+    ///
+    /// static CHECKOUT: Label = Label::new("checkout");
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let left = CHECKOUT.within(Duration::from_secs(1), async { deadline::remaining() }).await;
+    /// assert!(left.unwrap().is_some());
+    /// assert_eq!(Wheel::global().snapshot().labels[0].completed, 1);
+    /// # }
+    /// ```
+    pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
+        within(duration, future).counted(self.counted_scope())
+    }
+
+    /// Requires `future`, with all that it awaits, to complete before `deadline`, as [`deadline::until`](until)
+    /// does, and counts the outcome.
+    ///
+    /// The scope counts like a [`timeout_at`](Label::timeout_at) of this label.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the scope drops the future and cancels the timer, as for [`Label::within`].
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`within`].
+    ///
+    /// # Errors
+    ///
+    /// The scope resolves to [`Elapsed`] when its time runs out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::future::pending;
+    /// use tickwheel::{Wheel, time::{Duration, Instant, Label}};
+    ///
+    /// static REPORT: Label = Label::new("report");
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let soon = Instant::now() + Duration::from_millis(10);
+    /// assert!(REPORT.until(soon, pending::<()>()).await.is_err());
+    /// assert_eq!(Wheel::global().snapshot().labels[0].elapsed, 1);
+    /// # }
+    /// ```
+    pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
+        until(deadline, future).counted(self.counted_scope())
     }
 }
 
@@ -256,7 +309,8 @@ pub(crate) fn within_from_now<F: Future>(
 }
 
 pin_project! {
-    /// The future returned by [`within`], [`until`], [`Wheel::within`] and [`Wheel::until`].
+    /// The future returned by [`within`] and [`until`], and by the methods of these names of [`Labelled`] and
+    /// [`Label`].
     ///
     /// It is `Unpin` if the wrapped future is, and dropping it cancels it.
     ///
@@ -295,8 +349,8 @@ impl<F: Future> Within<F> {
         }
     }
 
-    fn counted(mut self, labelled: &Labelled) -> Within<F> {
-        self.counted = Some(Box::new(labelled.counted_scope()));
+    fn counted(mut self, scope: CountedScope) -> Within<F> {
+        self.counted = Some(Box::new(scope));
         self
     }
 }

@@ -5,11 +5,15 @@ use std::{future::IntoFuture, sync::OnceLock};
 use super::{Duration, Instant, UNBOUND, require_runtime};
 use crate::{
     engine::{labels::LabelId, shared::Shared},
-    observe::labelled::{LabelledTimeout, counted::LabelledTimer},
+    observe::labelled::{
+        LabelledTimeout,
+        counted::{CountedScope, LabelledTimer},
+    },
     timers::sleep::Sleep,
 };
 
-/// The name of an operation, kept in a `static`, whose timeouts are counted under it on the global wheel.
+/// The name of an operation, kept in a `static`, under which its timeouts and [deadlines](crate::deadline) are
+/// counted on the global wheel.
 ///
 /// It is [`Wheel::labelled`] with this name on [`Wheel::global`], whose label is found once, so equal names
 /// are one label. [`Wheel::snapshot`] reports the outcomes, and how much of their time timeouts had left. The
@@ -139,7 +143,17 @@ impl Label {
 
     #[inline]
     fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
+        LabelledTimer::new(sleep, self.id(), self.name, total)
+    }
+
+    /// Returns the count of a scope.
+    pub(crate) fn counted_scope(&self) -> CountedScope {
+        CountedScope::new(Shared::global().clone(), self.id())
+    }
+
+    #[inline]
+    fn id(&self) -> LabelId {
         let find = || Shared::global().labels.find(self.name.into()).0;
-        LabelledTimer::new(sleep, *self.id.get_or_init(find), self.name, total)
+        *self.id.get_or_init(find)
     }
 }

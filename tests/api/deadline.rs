@@ -84,7 +84,13 @@ async fn it_elapses_at_its_instant_and_completes_before() {
         assert!(deadline::within(duration, pending::<()>()).await.is_err());
         assert_eq!(start.elapsed(), duration);
         let deadline = Instant::now() + duration;
-        assert!(Wheel::new().until(deadline, pending::<()>()).await.is_err());
+        assert!(
+            Wheel::new()
+                .labelled("l")
+                .until(deadline, pending::<()>())
+                .await
+                .is_err()
+        );
         assert_eq!(Instant::now(), deadline);
         let in_time = deadline::within(duration, sleep(duration - ms(1)));
         assert!(in_time.await.is_ok());
@@ -126,8 +132,8 @@ fn nothing_left_elapses_at_the_first_pending_poll_and_without_a_timer() {
             for mut scope in [
                 deadline::within(Duration::ZERO, pending::<()>()),
                 deadline::until(past, pending()),
-                Wheel::new().within(Duration::ZERO, pending()),
-                Wheel::new().until(past, pending()),
+                Wheel::new().labelled("l").within(Duration::ZERO, pending()),
+                Wheel::new().labelled("l").until(past, pending()),
             ] {
                 assert!((&mut scope).now_or_never().expect("at once").is_err());
             }
@@ -156,7 +162,9 @@ async fn the_longest_duration_is_the_far_future() {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
     for scope in [
         deadline::within(Duration::MAX, async { deadline::remaining() }.boxed()),
-        Wheel::new().within(Duration::MAX, async { deadline::remaining() }.boxed()),
+        Wheel::new()
+            .labelled("l")
+            .within(Duration::MAX, async { deadline::remaining() }.boxed()),
     ] {
         assert_eq!(scope.await, Ok(Some(30 * YEAR)));
     }
@@ -169,7 +177,7 @@ async fn the_longest_duration_is_the_far_future() {
 #[tokio::test(start_paused = true)]
 async fn within_counts_from_its_first_poll_and_until_from_nothing() {
     let scope = deadline::within(SECOND, pending::<()>());
-    let on_a_wheel = Wheel::new().within(SECOND, pending::<()>());
+    let on_a_wheel = Wheel::new().labelled("l").within(SECOND, pending::<()>());
     sleep(10 * SECOND).await;
     let start = Instant::now();
     let (one, other) = tokio::join!(scope, on_a_wheel);
@@ -181,10 +189,13 @@ async fn within_counts_from_its_first_poll_and_until_from_nothing() {
 fn it_is_made_anywhere_and_needs_a_runtime_only_while_pending() {
     let wheel = Wheel::new();
     assert_eq!(deadline::within(SECOND, ready(1)).now_or_never(), Some(Ok(1)));
-    assert_eq!(wheel.within(SECOND, ready(1)).now_or_never(), Some(Ok(1)));
+    assert_eq!(
+        wheel.labelled("l").within(SECOND, ready(1)).now_or_never(),
+        Some(Ok(1))
+    );
     let scopes = [
         deadline::within(SECOND, pending::<()>()),
-        wheel.within(SECOND, pending()),
+        wheel.labelled("l").within(SECOND, pending()),
     ];
     for scope in scopes {
         paused_runtime().block_on(scope).unwrap_err();
@@ -203,11 +214,11 @@ async fn a_scope_is_not_refused_by_a_full_wheel_or_one_shut_down() {
     drop(shut.shutdown());
     for wheel in [full, shut] {
         let start = Instant::now();
-        assert!(wheel.within(SECOND, pending::<()>()).await.is_err());
+        assert!(wheel.labelled("l").within(SECOND, pending::<()>()).await.is_err());
         assert_eq!(start.elapsed(), SECOND);
     }
     let wheel = Wheel::new();
-    let mut scope = task::spawn(wheel.within(SECOND, pending::<()>()));
+    let mut scope = task::spawn(wheel.labelled("l").within(SECOND, pending::<()>()));
     assert_pending!(scope.poll());
     let start = Instant::now();
     drop(wheel.shutdown());
@@ -741,7 +752,7 @@ async fn branches_of_join_and_select_each_have_their_own() {
 
 #[test]
 fn a_future_is_polled_by_one_thread_and_then_by_another() {
-    let mut scope = Box::pin(Wheel::new().within(DAY, async {
+    let mut scope = Box::pin(Wheel::new().labelled("l").within(DAY, async {
         let first = deadline::current();
         yield_now().await;
         (first, deadline::current())

@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use tickwheel::{LabelStats, LabelledTimeout, TimeoutError, Wheel, time::Label};
+use tickwheel::{LabelStats, LabelledTimeout, TimeoutError, Wheel, deadline, time::Label};
 use tokio::{
     sync::oneshot,
     time::{Duration, Instant},
@@ -535,6 +535,32 @@ fn a_static_label_counts_on_the_global_wheel() {
             assert_eq!(wheel.snapshot().labels.len(), 2);
         });
     }
+}
+
+#[test]
+fn a_static_label_counts_scopes_on_the_global_wheel() {
+    if !in_own_process(a_static_label_counts_scopes_on_the_global_wheel, "") {
+        return;
+    }
+    let wheel = Wheel::global();
+    paused_runtime().block_on(async {
+        let half = CHECKOUT.within(SECOND, tokio::time::sleep(SECOND / 2));
+        assert_eq!(half.await, Ok(()));
+        let start = Instant::now();
+        CHECKOUT.until(start + SECOND, pending::<()>()).await.unwrap_err();
+        assert_due(start, SECOND);
+        let mut ready = task::spawn(CHECKOUT.within(SECOND, async { deadline::remaining() }));
+        assert_eq!(assert_ready!(ready.poll()), Ok(Some(SECOND)));
+        let mut dropped = task::spawn(CHECKOUT.within(SECOND, pending::<()>()));
+        assert_pending!(dropped.poll());
+        assert_eq!(stats(&wheel, "label").pending, 1);
+    });
+    let stats = stats(&wheel, "label");
+    assert_eq!(
+        (stats.started, stats.completed, stats.elapsed, stats.cancelled),
+        (4, 2, 1, 1)
+    );
+    assert_eq!((stats.headroom[5], stats.headroom[9]), (1, 1));
 }
 
 /// In a process of its own, because its labels are those of the process.

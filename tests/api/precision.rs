@@ -15,6 +15,8 @@ use tokio::{
 
 use crate::support::{assert_at_rest, ms};
 
+static LABEL: time::Label = time::Label::new("precision");
+
 /// Awaits `timer` beside Tokio's own sleep of this duration, and compares the instants at which they end.
 async fn assert_ends_as_tokios<T>(name: &str, duration: Duration, timer: impl Future<Output = T>) {
     let start = Instant::now();
@@ -59,7 +61,8 @@ async fn assert_all_end_as_tokios(duration: Duration, mut step: impl FnMut() -> 
         deadline::within(duration, pending::<()>()),
         deadline::until(until(), pending::<()>()),
         deadline::timeout(duration, pending::<()>()),
-        wheel.within(duration, pending::<()>()),
+        labelled.within(duration, pending::<()>()),
+        LABEL.within(duration, pending::<()>()),
         expires_in(DelayQueue::new(), duration),
         expires_in(DelayQueue::on(&wheel), duration),
     );

@@ -167,11 +167,16 @@ impl Drop for LabelledTimer {
 /// The count of a scope, which has no timer to ask for its wheel. Dropped before the scope has ended, it
 /// counts as cancelled.
 pub(crate) struct CountedScope {
-    pub(super) shared: Arc<Shared>,
-    pub(super) counted: Counted,
+    shared: Arc<Shared>,
+    counted: Counted,
 }
 
 impl CountedScope {
+    pub(crate) fn new(shared: Arc<Shared>, label: LabelId) -> CountedScope {
+        let counted = Counted::new(label, None);
+        CountedScope { shared, counted }
+    }
+
     pub(crate) fn begin_poll(&mut self) {
         self.counted.begin_poll(|| &self.shared);
     }

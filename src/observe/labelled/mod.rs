@@ -18,7 +18,7 @@ use crate::{
     timers::{sleep::Sleep, timeout::wraps_a_future},
     wheel::Wheel,
 };
-use counted::{Counted, CountedScope, LabelledTimer};
+use counted::{CountedScope, LabelledTimer};
 
 impl Wheel {
     /// Returns a handle whose timeouts are counted under a label.
@@ -261,10 +261,7 @@ impl Labelled {
 
     /// Returns the count of a scope.
     pub(crate) fn counted_scope(&self) -> CountedScope {
-        CountedScope {
-            shared: self.wheel.shared().clone(),
-            counted: Counted::new(self.label, None),
-        }
+        CountedScope::new(self.wheel.shared().clone(), self.label)
     }
 
     fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {

@@ -31,7 +31,6 @@ fn it_has_the_settings_that_were_built() {
     assert_eq!(wheel.ticks_per_wheel(), 64);
     assert_eq!(wheel.levels(), 3);
     assert_eq!(wheel.slack(), ms(40));
-    assert_eq!(wheel.shards(), 4);
     assert_eq!(wheel.max_pending(), Some(2));
     assert_eq!(wheel.name(), Some("everywhere"));
     // A wheel that is made by hand has its own.
@@ -60,7 +59,6 @@ fn it_has_the_defaults_unless_it_was_built() {
     let (wheel, defaults) = (Wheel::global(), Wheel::new());
     assert_eq!(wheel.tick_duration(), defaults.tick_duration());
     assert_eq!(wheel.slack(), defaults.slack());
-    assert_eq!(wheel.shards(), defaults.shards());
     assert_eq!((wheel.max_pending(), wheel.name()), (None, None));
 }
 

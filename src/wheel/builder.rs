@@ -175,9 +175,14 @@ impl Builder {
     /// # Examples
     ///
     /// ```
-    /// let wheel = tickwheel::Wheel::builder().shards(1).build()?;
-    /// assert_eq!(wheel.shards(), 1);
-    /// # Ok::<(), tickwheel::BuildError>(())
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tickwheel::BuildError> {
+    /// # use std::time::Duration;
+    /// let wheel = tickwheel::Wheel::builder().shards(4).build()?;
+    /// wheel.sleep(Duration::from_millis(5)).await;
+    /// assert_eq!(wheel.snapshot().shards.len(), 4);
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn shards(mut self, shards: usize) -> Builder {
         self.settings.shards = Some(shards);

@@ -218,23 +218,6 @@ impl Wheel {
         self.settings().levels
     }
 
-    /// Returns the number of shards in each runtime, a power of two.
-    ///
-    /// If [`Builder::shards`](crate::Builder::shards) was not called, each runtime has as many shards as
-    /// workers, rounded up to a power of two, and this returns the number for a runtime with a worker on each
-    /// core of the machine.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let wheel = tickwheel::Wheel::builder().shards(3).build()?;
-    /// assert_eq!(wheel.shards(), 4);
-    /// # Ok::<(), tickwheel::BuildError>(())
-    /// ```
-    pub fn shards(&self) -> usize {
-        self.settings().shards.unwrap_or(*CORES).next_power_of_two()
-    }
-
     /// Returns the limit on pending timers, if there is one.
     ///
     /// # Examples
@@ -387,7 +370,6 @@ impl fmt::Debug for Wheel {
             .field("slack", &self.slack())
             .field("ticks_per_wheel", &self.ticks_per_wheel())
             .field("levels", &self.levels())
-            .field("shards", &self.shards())
             .field("max_pending", &self.max_pending())
             .field("pending", &self.pending())
             .field("shutdown", &self.is_shutdown())

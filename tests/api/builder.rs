@@ -6,7 +6,7 @@ use std::{error::Error, time::Duration};
 
 use tickwheel::{BuildError, Builder, Wheel};
 
-use support::{SECOND, ms, real_runtime, register};
+use support::{SECOND, ms, paused_runtime, real_runtime, register, threaded_runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TOO_MANY_TIMERS: usize = u32::MAX as usize + 1;
@@ -93,9 +93,25 @@ fn shards_are_from_1_to_1024_and_a_power_of_two() {
             &format!("{given} shards are not within 1..=1024"),
         );
     }
+    let runtime = paused_runtime();
+    let _guard = runtime.enter();
     for (given, taken) in [(1, 1), (3, 4), (5, 8), (1000, 1024), (1024, 1024)] {
-        let builder = Wheel::builder().shards(given).ticks_per_wheel(2).levels(1);
-        assert_eq!(builder.build().unwrap().shards(), taken, "{given} were given");
+        let wheel = Wheel::builder().shards(given).ticks_per_wheel(2).levels(1);
+        let wheel = wheel.build().unwrap();
+        register(&mut wheel.sleep(ms(1)));
+        assert_eq!(wheel.snapshot().shards.len(), taken, "{given} were given");
+    }
+}
+
+#[test]
+fn unless_it_was_given_a_runtime_has_as_many_shards_as_workers() {
+    let runtimes = [1, 2, 3].map(|workers| (threaded_runtime(workers), workers.next_power_of_two()));
+    for (runtime, shards) in runtimes.into_iter().chain([(real_runtime(), 1)]) {
+        let _guard = runtime.enter();
+        let wheel = Wheel::new();
+        let mut sleep = wheel.sleep(SECOND);
+        register(&mut sleep);
+        assert_eq!(wheel.snapshot().shards.len(), shards);
     }
 }
 
@@ -196,9 +212,6 @@ fn the_defaults_are_those_of_new() {
         assert_eq!(wheel.ticks_per_wheel(), 512);
         assert_eq!(wheel.levels(), 4);
         assert_eq!(wheel.max_pending(), None);
-        assert!(wheel.shards().is_power_of_two());
-        let cores = std::thread::available_parallelism().unwrap().get();
-        assert_eq!(wheel.shards(), cores.next_power_of_two());
     }
 }
 

@@ -151,7 +151,7 @@ async fn a_refused_task_is_dropped_at_once_and_never_runs() {
         (
             refused.is_cancelled(),
             refused.is_finished(),
-            refused.is_expired()
+            refused.is_started()
         ),
         (true, true, false)
     );
@@ -218,7 +218,7 @@ async fn a_task_that_has_started_takes_no_room() {
     let task = wheel.schedule(TICK, held);
     assert_eq!(room(&wheel), 0);
     advance(TICK).await;
-    assert!(task.is_expired() && !task.is_finished());
+    assert!(task.is_started() && !task.is_finished());
     assert_eq!(room(&wheel), 1);
 }
 

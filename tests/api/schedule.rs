@@ -62,7 +62,7 @@ async fn a_delay_past_the_end_of_the_clock_waits_instead_of_panicking() {
     let wheel = Wheel::new();
     let task = wheel.schedule(Duration::MAX, async {});
     advance(DAY * 365).await;
-    assert!(!task.is_expired());
+    assert!(!task.is_started());
     assert_eq!(wheel.pending(), 1);
     assert!(task.deadline() > Instant::now() + DAY * 365 * 20);
     assert!(task.cancel());
@@ -144,7 +144,7 @@ async fn a_running_task_whose_handle_is_dropped_runs_on() {
         sender.send("ran")
     });
     advance(TICK).await;
-    assert!(handle.is_expired());
+    assert!(handle.is_started());
     drop(handle);
     release.send(()).unwrap();
     settle().await;
@@ -156,7 +156,7 @@ async fn each_stage_of_a_task_that_runs_can_be_told() {
     let wheel = Wheel::new();
     let (release, held) = oneshot::channel::<()>();
     let task = wheel.schedule(SECOND, held);
-    let stage = |task: &Scheduled<_>| (task.is_expired(), task.is_cancelled(), task.is_finished());
+    let stage = |task: &Scheduled<_>| (task.is_started(), task.is_cancelled(), task.is_finished());
     assert_eq!(stage(&task), (false, false, false));
     advance(SECOND).await;
     assert_eq!(stage(&task), (true, false, false));
@@ -175,7 +175,7 @@ async fn cancel_is_true_once_and_the_task_never_runs() {
     assert!(task.cancel());
     assert!(!task.cancel());
     assert_eq!(
-        (task.is_expired(), task.is_cancelled(), task.is_finished()),
+        (task.is_started(), task.is_cancelled(), task.is_finished()),
         (false, true, true)
     );
     assert_eq!(wheel.pending(), 0);
@@ -203,7 +203,7 @@ async fn cancel_is_false_after_the_result_was_given() {
     (&mut task).await.unwrap();
     assert!(!task.cancel());
     assert_eq!(
-        (task.is_expired(), task.is_cancelled(), task.is_finished()),
+        (task.is_started(), task.is_cancelled(), task.is_finished()),
         (true, false, true)
     );
 }
@@ -257,7 +257,7 @@ async fn a_task_reset_again_and_again_starts_once_and_not_before_the_last_deadli
     assert_eq!(runs.load(Ordering::Relaxed), 0);
     advance(ms(110)).await;
     assert_eq!(runs.load(Ordering::Relaxed), 1);
-    assert!(task.is_expired());
+    assert!(task.is_started());
 }
 
 #[tokio::test(start_paused = true)]
@@ -410,7 +410,7 @@ async fn abort_on_drop_ends_a_task_that_runs() {
         })
         .abort_on_drop();
     advance(TICK).await;
-    assert!(task.is_expired());
+    assert!(task.is_started());
     assert!(seen.upgrade().is_some());
     drop(task);
     settle().await;
@@ -458,7 +458,7 @@ fn a_task_that_looks_at_itself_as_it_is_dropped_does_not_lock_itself_out() {
     drop(entered);
     *slot.lock().unwrap() = Some(task);
     slot.lock().unwrap().as_ref().unwrap().reset(Instant::now());
-    while !slot.lock().unwrap().as_ref().unwrap().is_expired() {
+    while !slot.lock().unwrap().as_ref().unwrap().is_started() {
         std::thread::yield_now();
     }
     drop(runtime);

@@ -244,12 +244,12 @@ impl<T> Scheduled<T> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let mut task = tickwheel::Wheel::new().schedule(Duration::from_millis(10), async {});
-    /// assert!(!task.is_expired());
+    /// assert!(!task.is_started());
     /// (&mut task).await.unwrap();
-    /// assert!(task.is_expired());
+    /// assert!(task.is_started());
     /// # }
     /// ```
-    pub fn is_expired(&self) -> bool {
+    pub fn is_started(&self) -> bool {
         matches!(self.task.stage(), Stage::Started | Stage::Finished)
     }
 

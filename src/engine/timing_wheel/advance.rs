@@ -154,7 +154,7 @@ impl<T> TimingWheel<T> {
         let number = coarse.emptied_at(begin);
         let mut index = coarse.bucket_of(number).tail;
         for looks in 0..limit {
-            let Some(entry) = self.entries.get(index as usize) else {
+            let Some(entry) = self.entries.get(index) else {
                 return looks;
             };
             let (due, prev, next) = (entry.due, entry.prev, entry.next);

@@ -51,7 +51,8 @@ impl<V> Arena<V> {
     fn add_piece(&mut self) {
         let piece = u32::try_from(self.pieces.len()).ok();
         let piece = piece.filter(|piece| *piece < u32::MAX / PIECE);
-        self.open.push(piece.expect("a timing wheel holds at most four billion timers"));
+        self.open
+            .push(piece.expect("a timing wheel holds at most four billion timers"));
         self.pieces.push(Slab::with_capacity(PIECE as usize));
     }
 
@@ -93,7 +94,9 @@ impl<V> Arena<V> {
 
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&V> {
-        self.pieces.get((index / PIECE) as usize)?.get((index % PIECE) as usize)
+        self.pieces
+            .get((index / PIECE) as usize)?
+            .get((index % PIECE) as usize)
     }
 
     #[inline]

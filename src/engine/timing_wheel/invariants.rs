@@ -19,7 +19,7 @@ impl<T> TimingWheel<T> {
         };
 
         for index in list(self.overdue, Place::OVERDUE) {
-            let due = self.entries[index as usize].due;
+            let due = self.entries[index].due;
             assert!(due <= now, "4: {due:?} is in overdue at {now:?}");
         }
         // The tick at which each entry wants a visit.
@@ -37,7 +37,7 @@ impl<T> TimingWheel<T> {
                 let entries = list(*bucket, Place((level * ring.len + at) as u32));
                 used.extend((!entries.is_empty()).then_some(at));
                 for index in entries {
-                    let due = self.entries[index as usize].due;
+                    let due = self.entries[index].due;
                     let number = ring.number(due);
                     assert_eq!(at, ring.index(number), "3: bucket of {due:?} on level {level}");
                     assert!(
@@ -65,8 +65,8 @@ impl<T> TimingWheel<T> {
             }
             assert_eq!(told, used, "2: bits and buckets in use of level {level}");
         }
-        for (index, _) in &self.entries {
-            assert_eq!(listed[index], 1, "5: lists in which entry {index} is");
+        for (index, _) in self.entries.iter() {
+            assert_eq!(listed[index as usize], 1, "5: lists in which entry {index} is");
         }
         if !self.overdue.is_empty() {
             visits.push(now);
@@ -95,7 +95,7 @@ impl<T> TimingWheel<T> {
         let mut entries = Vec::new();
         let (mut prev, mut index) = (NIL, bucket.head);
         while index != NIL {
-            let entry = self.entries.get(index as usize);
+            let entry = self.entries.get(index);
             let entry = entry.unwrap_or_else(|| panic!("1: {place:?} links to the empty cell {index}"));
             assert_eq!(
                 (entry.prev, entry.place),
@@ -120,7 +120,7 @@ impl<T> TimingWheel<T> {
         let mut found = Vec::new();
         for bucket in buckets.chain([&self.overdue]) {
             let mut index = bucket.head;
-            while let Some(entry) = self.entries.get(index as usize) {
+            while let Some(entry) = self.entries.get(index) {
                 found.push((entry.due, &entry.value));
                 index = entry.next;
             }

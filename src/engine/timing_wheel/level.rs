@@ -1,11 +1,9 @@
 //! Entries, the lists that they form in buckets, rings of buckets, and the bitmap of those in use. A list is
-//! linked by indices into the slab.
+//! linked by indices into the arena.
 
 use std::{mem, num::NonZeroU32};
 
-use slab::Slab;
-
-use super::{Tick, dues::Dues};
+use super::{Tick, arena::Arena, dues::Dues};
 
 /// The index of no entry, which marks the end of a list.
 pub(super) const NIL: u32 = u32::MAX;
@@ -16,14 +14,9 @@ pub(super) const NIL: u32 = u32::MAX;
 pub(crate) struct Key(NonZeroU32);
 
 impl Key {
-    /// # Panics
-    ///
-    /// Panics if there are more than four billion entries in one arena.
-    pub(super) fn new(index: usize) -> Key {
-        let ordinal = u32::try_from(index)
-            .ok()
-            .and_then(|index| NonZeroU32::new(index.wrapping_add(1)));
-        Key(ordinal.expect("a timing wheel holds at most u32::MAX timers"))
+    /// The arena gives no entry the index [`NIL`].
+    pub(super) fn new(index: u32) -> Key {
+        Key(NonZeroU32::MIN.saturating_add(index))
     }
 
     /// Takes the claim. What is left is void: it names a cell that no arena has.
@@ -69,23 +62,23 @@ impl Bucket {
     }
 
     /// Appends an entry. Returns the preceding one, which the caller stores in the entry.
-    pub(super) fn append<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32) -> u32 {
+    pub(super) fn append<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32) -> u32 {
         let prev = mem::replace(&mut self.tail, index);
         match prev {
             NIL => self.head = index,
-            prev => entries[prev as usize].next = index,
+            prev => entries[prev].next = index,
         }
         prev
     }
 
     /// Puts an entry at the front.
-    fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
+    fn push_front<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32, place: Place) {
         let next = mem::replace(&mut self.head, index);
         match next {
             NIL => self.tail = index,
-            next => entries[next as usize].prev = index,
+            next => entries[next].prev = index,
         }
-        let entry = &mut entries[index as usize];
+        let entry = &mut entries[index];
         (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
@@ -93,14 +86,14 @@ impl Bucket {
     /// they were.
     pub(super) fn take_front<T>(
         &mut self,
-        entries: &mut Slab<Entry<T>>,
+        entries: &mut Arena<Entry<T>>,
         dues: &mut Option<Dues>,
         limit: usize,
         values: &mut Vec<T>,
     ) -> usize {
         let mut taken = 0;
         while taken < limit && !self.is_empty() {
-            let entry = entries.remove(self.head as usize);
+            let entry = entries.remove(self.head);
             if let Some(dues) = dues {
                 dues.remove(entry.due);
             }
@@ -108,21 +101,21 @@ impl Bucket {
             self.head = entry.next;
             taken += 1;
         }
-        match entries.get_mut(self.head as usize) {
+        match entries.get_mut(self.head) {
             Some(first) => first.prev = NIL,
             None => *self = Bucket::EMPTY,
         }
         taken
     }
 
-    pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, prev: u32, next: u32) {
+    pub(super) fn unlink<T>(&mut self, entries: &mut Arena<Entry<T>>, prev: u32, next: u32) {
         match prev {
             NIL => self.head = next,
-            prev => entries[prev as usize].next = next,
+            prev => entries[prev].next = next,
         }
         match next {
             NIL => self.tail = prev,
-            next => entries[next as usize].prev = prev,
+            next => entries[next].prev = prev,
         }
     }
 }
@@ -211,7 +204,7 @@ impl Level {
     }
 
     /// Puts an entry at the front of the bucket of its tick.
-    pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
+    pub(super) fn push_front<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32, due: Tick) {
         let (bucket, place) = self.bucket_for(due);
         bucket.push_front(entries, index, place);
     }
@@ -238,7 +231,7 @@ impl Level {
 
     /// Unlinks an entry from the bucket at `at`.
     #[inline]
-    pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
+    pub(super) fn unlink<T>(&mut self, entries: &mut Arena<Entry<T>>, at: usize, prev: u32, next: u32) {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {
             self.used.remove(at);
@@ -250,7 +243,7 @@ impl Level {
     pub(super) fn take_front<T>(
         &mut self,
         tick: Tick,
-        entries: &mut Slab<Entry<T>>,
+        entries: &mut Arena<Entry<T>>,
         dues: &mut Option<Dues>,
         limit: usize,
         values: &mut Vec<T>,

@@ -79,6 +79,7 @@
 //! eight by default, and in rings of 2^20, the largest, some microseconds if that bucket is a round away.
 
 mod advance;
+mod arena;
 mod dues;
 #[cfg(any(all(test, not(tickwheel_loom)), tickwheel_fuzzing))]
 mod invariants;
@@ -92,6 +93,7 @@ use std::{mem, ops::Range};
 
 use slab::Slab;
 
+use arena::Arena;
 use dues::Dues;
 use level::{Bucket, Entry, Level, NIL, Place};
 
@@ -122,7 +124,7 @@ pub(crate) struct TimingWheel<T> {
     /// due.
     now: Tick,
     /// The arena. A key is an index into it.
-    entries: Slab<Entry<T>>,
+    entries: Arena<Entry<T>>,
     /// Entries that are due.
     overdue: Bucket,
     /// The rings of the levels, the finest first, and last the ring of later rounds, whose buckets span as much
@@ -152,7 +154,7 @@ impl<T> TimingWheel<T> {
         let later = Level::new(levels, len, shift(levels - 1), len as u64 / 2);
         let mut wheel = TimingWheel {
             now: Tick::ZERO,
-            entries: Slab::new(),
+            entries: Arena::new(),
             overdue: Bucket::EMPTY,
             levels: rings.chain([later]).collect(),
             ring_bits,
@@ -184,29 +186,30 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
         // This comes first, because it panics if there are too many entries.
-        let key = Key::new(self.entries.vacant_key());
-        let (place, prev) = self.append(key.index(), due);
+        let index = self.entries.vacant_index();
+        let (place, prev) = self.append(index, due);
         if let Some(dues) = &mut self.dues {
             dues.add(due);
         }
-        self.entries.insert(Entry {
+        let entry = Entry {
             due,
             value,
             prev,
             next: NIL,
             place,
-        });
-        key
+        };
+        self.entries.insert(index, entry);
+        Key::new(index)
     }
 
     /// Gives a timer another value. Returns the former one.
     pub(crate) fn replace(&mut self, key: &Key, value: T) -> T {
-        mem::replace(&mut self.entries[key.index() as usize].value, value)
+        mem::replace(&mut self.entries[key.index()].value, value)
     }
 
     /// Returns the value of a timer.
     pub(crate) fn value(&self, key: &Key) -> &T {
-        &self.entries[key.index() as usize].value
+        &self.entries[key.index()].value
     }
 
     /// Moves a timer to an earlier tick.
@@ -221,19 +224,19 @@ impl<T> TimingWheel<T> {
             prev,
             next,
             ..
-        } = self.entries[index as usize];
+        } = self.entries[index];
         if let Some(dues) = &mut self.dues {
             dues.remove(former);
             dues.add(due);
         }
         let level = level_of(&mut self.levels, self.now, due);
         if level.is_some_and(|level| level.place(due) == place) {
-            self.entries[index as usize].due = due;
+            self.entries[index].due = due;
             return;
         }
         self.close_gap(place, prev, next);
         let (place, prev) = self.append(index, due);
-        let entry = &mut self.entries[index as usize];
+        let entry = &mut self.entries[index];
         (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
     }
 
@@ -246,7 +249,7 @@ impl<T> TimingWheel<T> {
             prev,
             next,
             place,
-        } = self.entries.remove(key.index() as usize);
+        } = self.entries.remove(key.index());
         self.close_gap(place, prev, next);
         if let Some(dues) = &mut self.dues {
             dues.remove(due);
@@ -293,12 +296,12 @@ impl<T> TimingWheel<T> {
 
     /// Ends every timer and returns its value, in no particular order.
     pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
-        self.entries.into_iter().map(|(_, entry)| entry.value)
+        self.entries.into_values().map(|entry| entry.value)
     }
 
     /// Reserves memory for `capacity` timers in all.
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        self.entries.reserve(capacity.saturating_sub(self.entries.len()));
+        self.entries.reserve(capacity);
     }
 
     /// Returns the size of the arena in bytes, used or not.
@@ -309,12 +312,10 @@ impl<T> TimingWheel<T> {
     /// The size of a cell of the arena: an entry, and slab's tag where the entry has no niche for it.
     pub(crate) const CELL: usize = mem::size_of::<Option<Entry<T>>>();
 
-    /// Takes out the arena if it is empty and has more than `retain` cells. The caller drops it where no
-    /// thread has to wait for the drop.
-    #[cold]
-    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
-        let release = self.entries.is_empty() && self.entries.capacity() > retain;
-        release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
+    /// Takes out the memory beyond `retain` cells if the wheel is empty. The caller drops it where no thread has
+    /// to wait for the drop.
+    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Vec<Slab<Entry<T>>>> {
+        self.entries.release(retain)
     }
 
     /// Returns the number of cells, used or not.
@@ -326,7 +327,7 @@ impl<T> TimingWheel<T> {
     /// finest level.
     pub(crate) fn sites(&self, cells: Range<usize>) -> impl Iterator<Item = Site> {
         cells.filter_map(move |cell| {
-            let entry = self.entries.get(cell)?;
+            let entry = self.entries.get(u32::try_from(cell).ok()?)?;
             let place = if entry.place == Place::OVERDUE {
                 self.levels[0].place(self.now)
             } else {

@@ -103,7 +103,7 @@ impl Model {
                 if due >= old.due {
                     return;
                 }
-                let place_of = |wheel: &TimingWheel<u64>| wheel.entries[old.key.index() as usize].place;
+                let place_of = |wheel: &TimingWheel<u64>| wheel.entries[old.key.index()].place;
                 let place = place_of(&self.wheel);
                 self.wheel.bring_forward(&old.key, due);
                 let stays = place == place_of(&self.wheel) && place != Place::OVERDUE;

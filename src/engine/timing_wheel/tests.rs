@@ -7,6 +7,7 @@ use proptest::{
 
 use super::{
     Entry, Key, Tick, TimingWheel, Turn,
+    arena::Arena,
     level::Bitmap,
     model::{self, Op, When},
 };
@@ -40,13 +41,16 @@ impl<T> TimingWheel<T> {
     /// Calls `ask` while all entries but one are elsewhere, so that the wheel has only heads, bits and counts,
     /// and any step along a list would panic.
     fn without_entries(&mut self, ask: impl FnOnce(&mut Self)) {
-        let last = self.entries.iter().map(|(index, _)| index).max().unwrap();
-        let elsewhere = [(10_000 + last, self.entries.remove(last))].into_iter().collect();
+        let (first, _) = self.entries.iter().next().unwrap();
+        let mut elsewhere = Arena::new();
+        elsewhere.reserve(self.entries.capacity() + 1);
+        let index = elsewhere.vacant_index();
+        elsewhere.insert(index, self.entries.remove(first));
         let mut entries = mem::replace(&mut self.entries, elsewhere);
         ask(self);
         mem::swap(&mut self.entries, &mut entries);
-        let entry = entries.remove(10_000 + last);
-        assert_eq!(self.entries.insert(entry), last);
+        assert_eq!(self.entries.vacant_index(), first);
+        self.entries.insert(first, entries.remove(index));
     }
 
     /// Returns how many timers an `advance` to `now` looks at.
@@ -264,11 +268,11 @@ fn the_next_visit_is_found_without_a_look_at_any_entry() {
     }
 }
 
-/// On a paused clock, each turn asks for the earliest timer. Of 10,000 timers in one bucket, each is cancelled
+/// On a paused clock, each turn asks for the earliest timer. Of 10,240 timers in one bucket, each is cancelled
 /// while it is the earliest, one at each tick.
 #[test]
 fn the_earliest_timer_is_found_without_a_look_at_the_others() {
-    let (begin, crowd) = (3 * 65_536, 10_000);
+    let (begin, crowd) = (3 * 65_536, 10_240);
     let mut wheel = TimingWheel::new(512, 4);
     let keys = (0..crowd).map(|timer| wheel.insert(Tick(begin + timer), timer));
     let mut keys = Vec::from_iter(keys).into_iter();
@@ -574,10 +578,10 @@ fn a_timer_that_is_brought_forward_within_its_bucket_stays_where_it_is() {
     let mut wheel = TimingWheel::new(8, 2);
     let [moved, _] =
         [("moved", 15), ("stays", 13)].map(|(name, deadline)| wheel.insert(Tick(deadline), name));
-    let place = wheel.entries[moved.index() as usize].place;
+    let place = wheel.entries[moved.index()].place;
     wheel.bring_forward(&moved, Tick(13));
     wheel.assert_consistent();
-    assert_eq!(wheel.entries[moved.index() as usize].place, place);
+    assert_eq!(wheel.entries[moved.index()].place, place);
     assert_eq!(wheel.expire_until(12), [""; 0]);
     assert_eq!(wheel.expire_until(13), ["moved", "stays"]);
 }
@@ -616,6 +620,44 @@ fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
 }
 
 // Keys and memory.
+
+/// An entry of the first piece stays where it is while 100,000 others come, and pieces go back.
+#[test]
+fn a_growing_arena_moves_no_entry() {
+    let mut wheel = TimingWheel::new(512, 4);
+    let first = wheel.insert(Tick(1), 0);
+    let address = |wheel: &TimingWheel<u64>| ptr::from_ref(&wheel.entries[first.index()]).addr();
+    let before = address(&wheel);
+    let others = Vec::from_iter((1..=100_000).map(|timer| wheel.insert(Tick(timer), timer)));
+    assert_eq!(address(&wheel), before);
+    let cells = 100_001_usize.next_multiple_of(1024);
+    assert_eq!(wheel.arena_bytes(), cells * TimingWheel::<u64>::CELL);
+    for other in others {
+        wheel.remove(other);
+    }
+    assert_eq!(wheel.remove(first), 0);
+    let released = wheel.release_arena(1024).expect("it is empty");
+    assert_eq!(released.len(), cells / 1024 - 1);
+    assert_eq!(wheel.cells(), 1024);
+}
+
+/// The pieces that are not full are filled first, the last one that an entry left before others.
+#[test]
+fn a_free_cell_is_used_before_the_arena_grows() {
+    let mut wheel = TimingWheel::new(512, 4);
+    let mut keys = Vec::from_iter((0..3 * 1024).map(|timer| wheel.insert(Tick(1 + timer), timer)));
+    for gone in [2_500, 1_500, 1_200, 500, 7] {
+        wheel.remove(keys.swap_remove(gone));
+    }
+    assert_eq!(wheel.cells(), 3 * 1024);
+    for timer in 0..5 {
+        keys.push(wheel.insert(Tick(5_000 + timer), timer));
+        wheel.assert_consistent();
+    }
+    assert_eq!(wheel.cells(), 3 * 1024, "five cells were free");
+    keys.push(wheel.insert(Tick(6_000), 6));
+    assert_eq!(wheel.cells(), 4 * 1024);
+}
 
 #[test]
 fn the_memory_of_an_emptied_wheel_goes_back() {

@@ -4,4 +4,5 @@ pub mod fired;
 pub mod polled;
 pub mod queue;
 pub mod server;
+pub mod tasks;
 pub mod timers;

@@ -27,6 +27,7 @@ use count::{
     polled::{Large, Once, poll_once, poll_ready, poll_sleep, repeat},
     queue,
     server::Server,
+    tasks,
     timers::{self, Timers},
 };
 use tickwheel::{Wheel, time::Label};
@@ -65,10 +66,17 @@ fn main() {
     let work = async move {
         let work = name.trim_end_matches("-threads").trim_end_matches("-worker");
         let with_handle = work.strip_prefix("handle-");
+        if let Some(work) = work.strip_prefix("task-") {
+            return match peer.as_str() {
+                "tickwheel" => tasks::tickwheel(&Wheel::new(), work, DURATION, times).await,
+                "tokio" => tasks::tokio(work, DURATION, times).await,
+                peer => panic!("there is no {peer}: {USAGE}"),
+            };
+        }
         match (peer.as_str(), work.strip_prefix("delay-queue-")) {
             ("tickwheel", Some(work)) => queue::tickwheel(work, times).await,
             ("tokio", Some(work)) => queue::tokio(work, times).await,
-            ("none", None) if work == "tasks" => tasks(&timers::Nothing, times).await,
+            ("none", None) if work == "tasks" => new_tasks(&timers::Nothing, times).await,
             ("none", None) => serve(&timers::Nothing, work, times).await,
             // On a runtime with Tokio's alternative timer.
             ("tokio" | "alternative", None) => play(&timers::Tokio, with_handle.unwrap_or(work), times).await,
@@ -157,7 +165,7 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
         "server" | "two-sleeps" => return serve(timers, work, times).await,
         "tasks" => {
             let _first = first(timers).await;
-            return tasks(timers, times).await;
+            return new_tasks(timers, times).await;
         }
         _ => {}
     }
@@ -261,7 +269,7 @@ fn fresh<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
 ///
 /// The futures are boxed, and the memory of tasks is never freed, because what the allocator does for a task
 /// differs by hundreds of instructions with the sizes of tasks and the order in which they end.
-async fn tasks<T: Timers>(timers: &T, times: u64) {
+async fn new_tasks<T: Timers>(timers: &T, times: u64) {
     let request = |timers: T| async move {
         let answer = timers.timeout(black_box(DURATION), task::yield_now());
         assert!(answer.await.is_ok());

@@ -48,6 +48,9 @@ pub(crate) struct Shard {
     next_visit: AtomicU64,
     /// When the driver probably visits this shard after that.
     visit_after_next: AtomicU64,
+    /// When the hand of the wheel is so old that it is moved before the next timer enters. Written under the
+    /// lock.
+    stale_at: AtomicU64,
     /// When the spare of this shard is due, or [`Moment::ZERO`]. A shard has at most one, so that it can be
     /// counted: its entry is no pending timer, but one that was cancelled.
     spare_due: AtomicU64,
@@ -170,6 +173,7 @@ impl Shard {
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             next_visit: AtomicU64::new(Moment::NEVER.0),
             visit_after_next: AtomicU64::new(Moment::NEVER.0),
+            stale_at: AtomicU64::new(Moment::ZERO.0),
             spare_due: AtomicU64::new(Moment::ZERO.0),
             left_spare: AtomicU64::new(0),
             taken_over: AtomicU64::new(0),
@@ -269,16 +273,15 @@ impl Shard {
                 }
             },
         };
-        // With an old hand, the timer could go into a coarse bucket though it is due soon.
         let now = deadline.before(left.time);
-        if self.clock.start_of(wheel.stale_at()) <= now {
-            wheel.catch_up(self.clock.tick_at(now));
+        if now.0 >= self.stale_at.load(Relaxed) {
+            self.catch_up(wheel, now);
         }
         let key = wheel.insert(tick, waker);
-        let visit = if self.clock.may_be_paused() {
-            due
+        let visit = if wheel.is_crowded() {
+            self.visit_for(wheel, tick)
         } else {
-            self.clock.start_of(wheel.visit_for(tick))
+            due
         };
         guard.tally.registered += 1;
         if visit < self.next_visit() && !planted("wake_at") {
@@ -286,6 +289,30 @@ impl Shard {
             ended.into_iter().for_each(Waker::wake);
         }
         StartOutcome::Waits(key, due)
+    }
+
+    /// Moves the hand of the wheel, which has been where it is for a while. With an old hand, a timer that is due
+    /// soon could go into a coarse bucket.
+    #[cold]
+    fn catch_up(&self, wheel: &mut TimingWheel<Waker>, now: Moment) {
+        wheel.catch_up(self.clock.tick_at(now));
+        self.note_hand(wheel);
+    }
+
+    fn note_hand(&self, wheel: &TimingWheel<Waker>) {
+        self.stale_at
+            .store(self.clock.start_of(wheel.stale_at()).0, Relaxed);
+    }
+
+    /// Returns when the driver should visit for an entry that has just been inserted into a crowd: before its
+    /// bucket has to be spread, but on a paused clock, which moves to the next visit, when it is due.
+    #[inline(never)]
+    fn visit_for(&self, wheel: &TimingWheel<Waker>, due: Tick) -> Moment {
+        if self.clock.may_be_paused() {
+            self.clock.start_of(due)
+        } else {
+            self.clock.start_of(wheel.visit_for(due))
+        }
     }
 
     /// Returns whether a timer is due as it starts. On a test's clock, Tokio's timer decides. Otherwise this
@@ -578,6 +605,7 @@ impl Shard {
             return Turn::default();
         };
         let turn = wheel.advance(tick, batch, due);
+        self.note_hand(wheel);
         state.tally.expired += turn.expired.saturating_sub(uncounted) as u64;
         self.release(turn.expired);
         if turn.more {

@@ -76,7 +76,6 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns the tick from which on the hand should catch up before a timer is inserted.
-    #[inline]
     pub(crate) fn stale_at(&self) -> Tick {
         let age = ((1 << self.ring_bits) / 16).max(1);
         Tick(self.now.0.saturating_add(age))
@@ -238,16 +237,23 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Returns the tick at which a visit is wanted for a timer that has been inserted for `due`: in a crowd, half
-    /// a bucket before that of the timer begins, because to spread it only when the timer is due takes long.
+    /// Returns whether the wheel has so many timers that to spread them takes long.
     #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.entries.len() > STEP
+    }
+
+    /// Returns the tick at which a crowded wheel wants a visit for a timer that has been inserted for `due`: half
+    /// a bucket before that of the timer begins.
     pub(crate) fn visit_for(&self, due: Tick) -> Tick {
-        if self.entries.len() <= STEP || due <= self.levels[0].last_tick {
-            return due;
-        }
         let ring = self.levels.iter().find(|ring| due <= ring.last_tick);
-        let visit = ring.map_or(due.0, |ring| ring.begin_for(due).0 - ring.notice());
-        Tick(visit.max(self.now.0 + 1))
+        match ring {
+            Some(ring) if due > self.now => {
+                let visit = Tick(ring.begin_for(due).0 - ring.notice());
+                visit.max(Tick(self.now.0 + 1))
+            }
+            _ => due,
+        }
     }
 
     /// Returns the first deadline after `tick` of a timer on the finest level.

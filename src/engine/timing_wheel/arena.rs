@@ -13,7 +13,9 @@ const PIECE: u32 = 1024;
 
 pub(super) struct Arena<V> {
     pieces: Vec<Slab<V>>,
-    /// The pieces that have a free cell, by their indices. The last one is filled first.
+    /// The index of the piece that takes the next values until it is full.
+    current: u32,
+    /// The other pieces that have a free cell, by their indices.
     open: Vec<u32>,
     len: usize,
 }
@@ -22,6 +24,7 @@ impl<V> Arena<V> {
     pub(super) const fn new() -> Arena<V> {
         Arena {
             pieces: Vec::new(),
+            current: 0,
             open: Vec::new(),
             len: 0,
         }
@@ -43,49 +46,45 @@ impl<V> Arena<V> {
     /// Adds pieces until there are at least `capacity` cells.
     pub(super) fn reserve(&mut self, capacity: usize) {
         while self.capacity() < capacity {
-            self.add_piece();
+            let piece = self.add_piece();
+            if piece != self.current {
+                self.open.push(piece);
+            }
         }
+    }
+
+    /// # Panics
+    ///
+    /// Panics if there are four billion cells, so that no value has the index `u32::MAX`.
+    fn add_piece(&mut self) -> u32 {
+        let piece = u32::try_from(self.pieces.len()).ok();
+        let piece = piece.filter(|piece| *piece < u32::MAX / PIECE);
+        self.pieces.push(Slab::with_capacity(PIECE as usize));
+        piece.expect("a timing wheel holds at most four billion timers")
+    }
+
+    /// Inserts a value and returns its index.
+    #[inline]
+    pub(super) fn insert(&mut self, value: V) -> u32 {
+        let piece = self.pieces.get(self.current as usize);
+        if piece.is_none_or(|piece| piece.len() == PIECE as usize) {
+            self.current = self.next_piece();
+        }
+        self.len += 1;
+        let cell = self.pieces[self.current as usize].insert(value);
+        self.current * PIECE + cell as u32
     }
 
     #[cold]
-    fn add_piece(&mut self) {
-        let piece = u32::try_from(self.pieces.len()).ok();
-        let piece = piece.filter(|piece| *piece < u32::MAX / PIECE);
-        self.open
-            .push(piece.expect("a timing wheel holds at most four billion timers"));
-        self.pieces.push(Slab::with_capacity(PIECE as usize));
-    }
-
-    /// Returns the index that the next insertion gives to its value.
-    ///
-    /// # Panics
-    ///
-    /// Panics if there are four billion values.
-    #[inline]
-    pub(super) fn vacant_index(&mut self) -> u32 {
-        if self.open.is_empty() {
-            self.add_piece();
-        }
-        let piece = self.open[self.open.len() - 1];
-        piece * PIECE + self.pieces[piece as usize].vacant_key() as u32
-    }
-
-    /// Inserts a value at the index that `vacant_index` has returned.
-    #[inline]
-    pub(super) fn insert(&mut self, index: u32, value: V) {
-        let piece = &mut self.pieces[(index / PIECE) as usize];
-        piece.insert(value);
-        if piece.len() == PIECE as usize {
-            self.open.pop();
-        }
-        self.len += 1;
+    fn next_piece(&mut self) -> u32 {
+        self.open.pop().unwrap_or_else(|| self.add_piece())
     }
 
     #[inline]
     pub(super) fn remove(&mut self, index: u32) -> V {
         let piece = &mut self.pieces[(index / PIECE) as usize];
         let value = piece.remove((index % PIECE) as usize);
-        if piece.len() == PIECE as usize - 1 {
+        if piece.len() == PIECE as usize - 1 && index / PIECE != self.current {
             self.open.push(index / PIECE);
         }
         self.len -= 1;
@@ -127,7 +126,8 @@ impl<V> Arena<V> {
         }
         let mut released = mem::take(&mut self.pieces);
         self.pieces = released.drain(..keep).collect();
-        self.open = (0..keep as u32).collect();
+        self.current = 0;
+        self.open = (1..keep as u32).collect();
         Some(released)
     }
 }

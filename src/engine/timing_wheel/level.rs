@@ -61,14 +61,13 @@ impl Bucket {
         self.head == NIL
     }
 
-    /// Appends an entry. Returns the preceding one, which the caller stores in the entry.
-    pub(super) fn append<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32) -> u32 {
-        let prev = mem::replace(&mut self.tail, index);
-        match prev {
+    /// Appends an entry whose `prev` is the tail.
+    #[inline]
+    pub(super) fn append<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32) {
+        match mem::replace(&mut self.tail, index) {
             NIL => self.head = index,
             prev => entries[prev].next = index,
         }
-        prev
     }
 
     /// Puts an entry at the front.
@@ -230,10 +229,11 @@ impl Level {
     }
 
     /// Unlinks an entry from the bucket at `at`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unlink<T>(&mut self, entries: &mut Arena<Entry<T>>, at: usize, prev: u32, next: u32) {
-        self.buckets[at].unlink(entries, prev, next);
-        if self.buckets[at].is_empty() {
+        let bucket = &mut self.buckets[at];
+        bucket.unlink(entries, prev, next);
+        if bucket.is_empty() {
             self.used.remove(at);
         }
     }

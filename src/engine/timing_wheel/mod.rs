@@ -175,7 +175,7 @@ impl<T> TimingWheel<T> {
     /// tick, and from then on the wheel keeps count, for a clock that jumps from deadline to deadline.
     pub(crate) fn earliest(&mut self) -> Option<Tick> {
         let count = || {
-            let mut dues = Dues::default();
+            let mut dues = Dues::new();
             self.entries.iter().for_each(|(_, entry)| dues.add(entry.due));
             dues
         };
@@ -185,20 +185,18 @@ impl<T> TimingWheel<T> {
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
     #[inline]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
-        // This comes first, because it panics if there are too many entries.
-        let index = self.entries.vacant_index();
-        let (place, prev) = self.append(index, due);
+        let (bucket, place) = bucket_for(&mut self.levels, &mut self.overdue, self.now, due);
+        let index = self.entries.insert(Entry {
+            due,
+            value,
+            prev: bucket.tail,
+            next: NIL,
+            place,
+        });
+        bucket.append(&mut self.entries, index);
         if let Some(dues) = &mut self.dues {
             dues.add(due);
         }
-        let entry = Entry {
-            due,
-            value,
-            prev,
-            next: NIL,
-            place,
-        };
-        self.entries.insert(index, entry);
         Key::new(index)
     }
 
@@ -229,15 +227,16 @@ impl<T> TimingWheel<T> {
             dues.remove(former);
             dues.add(due);
         }
-        let level = level_of(&mut self.levels, self.now, due);
-        if level.is_some_and(|level| level.place(due) == place) {
+        let level = self.levels.iter().find(|level| due <= level.last_tick);
+        if due > self.now && level.is_some_and(|level| level.place(due) == place) {
             self.entries[index].due = due;
             return;
         }
         self.close_gap(place, prev, next);
-        let (place, prev) = self.append(index, due);
+        let (bucket, place) = bucket_for(&mut self.levels, &mut self.overdue, self.now, due);
         let entry = &mut self.entries[index];
-        (entry.due, entry.place, entry.prev, entry.next) = (due, place, prev, NIL);
+        (entry.due, entry.place, entry.prev, entry.next) = (due, place, bucket.tail, NIL);
+        bucket.append(&mut self.entries, index);
     }
 
     /// Ends a timer and returns its value.
@@ -255,17 +254,6 @@ impl<T> TimingWheel<T> {
             dues.remove(due);
         }
         value
-    }
-
-    /// Appends an entry to the list for the tick `due`. Returns the list and the preceding entry, which the
-    /// caller stores in the entry.
-    #[inline]
-    fn append(&mut self, index: u32, due: Tick) -> (Place, u32) {
-        let (bucket, place) = match level_of(&mut self.levels, self.now, due) {
-            Some(level) => level.bucket_for(due),
-            None => (&mut self.overdue, Place::OVERDUE),
-        };
-        (place, bucket.append(&mut self.entries, index))
     }
 
     /// Returns the index of the ring of later rounds, which is the number of levels.
@@ -343,9 +331,17 @@ impl<T> TimingWheel<T> {
     }
 }
 
-/// Returns the level for the tick `due`: the finest whose last tick is not before it. There is none if the
-/// tick has come.
-fn level_of(levels: &mut [Level], now: Tick, due: Tick) -> Option<&mut Level> {
-    let level = levels.iter_mut().find(|level| due <= level.last_tick);
-    level.filter(|_| due > now)
+/// Returns the list for the tick `due` and its place: on the finest level whose last tick is not before it, or
+/// `overdue` if the tick has come.
+#[inline]
+fn bucket_for<'a>(
+    levels: &'a mut [Level],
+    overdue: &'a mut Bucket,
+    now: Tick,
+    due: Tick,
+) -> (&'a mut Bucket, Place) {
+    match levels.iter_mut().find(|level| due <= level.last_tick) {
+        Some(level) if due > now => level.bucket_for(due),
+        _ => (overdue, Place::OVERDUE),
+    }
 }

@@ -6,9 +6,9 @@ use proptest::{
 };
 
 use super::{
-    Entry, Key, Tick, TimingWheel, Turn,
+    Entry, Key, Place, Tick, TimingWheel, Turn,
     arena::Arena,
-    level::Bitmap,
+    level::{Bitmap, NIL},
     model::{self, Op, When},
 };
 
@@ -38,21 +38,6 @@ impl<T> TimingWheel<T> {
         expired
     }
 
-    /// Calls `ask` while all entries but one are elsewhere, so that the wheel has only heads, bits and counts,
-    /// and any step along a list would panic.
-    fn without_entries(&mut self, ask: impl FnOnce(&mut Self)) {
-        let (first, _) = self.entries.iter().next().unwrap();
-        let mut elsewhere = Arena::new();
-        elsewhere.reserve(self.entries.capacity() + 1);
-        let index = elsewhere.vacant_index();
-        elsewhere.insert(index, self.entries.remove(first));
-        let mut entries = mem::replace(&mut self.entries, elsewhere);
-        ask(self);
-        mem::swap(&mut self.entries, &mut entries);
-        assert_eq!(self.entries.vacant_index(), first);
-        self.entries.insert(first, entries.remove(index));
-    }
-
     /// Returns how many timers an `advance` to `now` looks at.
     fn looks_until(&mut self, now: u64) -> usize {
         let mut looks = 0;
@@ -61,6 +46,33 @@ impl<T> TimingWheel<T> {
             self.assert_consistent();
         }
         looks + 1
+    }
+}
+
+impl<T: Copy> TimingWheel<T> {
+    /// Calls `ask` while the arena has one entry, far from all that lists link to, so that the wheel has only
+    /// heads, bits and counts, and any step along a list would panic.
+    fn without_entries(&mut self, ask: impl FnOnce(&mut Self)) {
+        let (_, any) = self.entries.iter().next().unwrap();
+        let (due, value) = (any.due, any.value);
+        let mut elsewhere = Arena::new();
+        elsewhere.reserve(self.entries.capacity());
+        for _ in 0..=self.entries.capacity() {
+            let (prev, next, place) = (NIL, NIL, Place::OVERDUE);
+            elsewhere.insert(Entry {
+                due,
+                value,
+                prev,
+                next,
+                place,
+            });
+        }
+        for index in 0..self.entries.capacity() as u32 {
+            elsewhere.remove(index);
+        }
+        let entries = mem::replace(&mut self.entries, elsewhere);
+        ask(self);
+        self.entries = entries;
     }
 }
 
@@ -506,7 +518,9 @@ fn nothing_cascades_before_the_first_due_timer_after_some_quiet() {
             }
             let due = now + 2_000 + timer * 7919 % span;
             wheel.insert(Tick(due), due);
-            visit = visit.min(wheel.visit_for(Tick(due)));
+            if wheel.is_crowded() {
+                visit = visit.min(wheel.visit_for(Tick(due)));
+            }
         }
         let mut expired = Vec::new();
         for tick in visit.0..now + 2_000 {
@@ -641,7 +655,6 @@ fn a_growing_arena_moves_no_entry() {
     assert_eq!(wheel.cells(), 1024);
 }
 
-/// The pieces that are not full are filled first, the last one that an entry left before others.
 #[test]
 fn a_free_cell_is_used_before_the_arena_grows() {
     let mut wheel = TimingWheel::new(512, 4);

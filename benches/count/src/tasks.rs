@@ -1,12 +1,6 @@
 //! Scheduled tasks and idle timers, which are not run: Netty's `newTimeout` and `cancel`.
 
-use std::{
-    future::{Future, poll_fn},
-    hint::black_box,
-    pin::pin,
-    task::Poll,
-    time::Duration,
-};
+use std::{future::Future, hint::black_box, pin::pin, task::Poll, time::Duration};
 
 use tickwheel::Wheel;
 
@@ -43,7 +37,7 @@ pub async fn tickwheel(wheel: &Wheel, work: &str, duration: Duration, times: u64
             let idle = wheel.idle_timer(duration);
             let handle = idle.handle();
             let mut idle = pin!(idle);
-            poll_fn(|cx| Poll::Ready(assert!(idle.as_mut().poll(cx).is_pending()))).await;
+            repeat(1, |cx| assert!(idle.as_mut().poll(cx).is_pending())).await;
             repeat(times, |_| black_box(&handle).touch()).await;
         }
         work => panic!("there is no work {work} on tasks"),

@@ -25,8 +25,9 @@ use tokio::{
 use super::{
     clock::{Clock, Moment, Nanos},
     driver::{
+        TokioTimers,
         alarm::{Alarm, Driver, Next, SetOutcome},
-        is_alternative,
+        timers_of,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
     events::{self, catch_panic},
@@ -92,8 +93,24 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
         return engine;
     }
     let here = here.unwrap_or_else(|| current(shared).id());
-    let engine = find(shared, here).or_else(|| begin(shared, &current(shared)));
-    engine.unwrap_or_else(|| panic_as_ended())
+    find(shared, here).unwrap_or_else(|| {
+        let runtime = current(shared);
+        let timers = timers_of(&runtime);
+        match begin(shared, &runtime, timers) {
+            Some(engine) => engine,
+            None if timers == TokioTimers::Alternative => undriven(shared, &runtime),
+            None => panic_as_ended(),
+        }
+    })
+}
+
+/// Returns an engine that nobody drives, for timers that tasks start while a runtime with the alternative
+/// timer drops them.
+#[cold]
+fn undriven(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
+    let engine = Engine::new(shared, runtime, Moment::now(), TokioTimers::Alternative);
+    engine.alarm.set_up(runtime, Waker::noop().clone());
+    engine
 }
 
 /// Returns a handle of the runtime that was given to the builder of a wheel, with the wheel's engine there,
@@ -177,8 +194,9 @@ fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
         return Some(engine);
     }
     let handle = shared.builder_handle()?;
+    let timers = timers_of(&handle);
     let _entered = handle.enter();
-    let engine = begin(shared, &handle);
+    let engine = begin(shared, &handle, timers);
     if engine.is_none() {
         shared.forget_builder_runtime(runtime);
     }
@@ -189,19 +207,16 @@ fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
 /// Returns `None` if the runtime's timers have ended.
 #[cold]
 #[track_caller]
-fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
-    let has_alternative_timer = is_alternative();
-    let origin = if has_alternative_timer {
-        Moment::now()
-    } else {
-        begin_of_millisecond()
+fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
+    let origin = match timers {
+        TokioTimers::Usual => begin_of_millisecond(),
+        TokioTimers::Alternative => Moment::now(),
     };
-    let engine = Engine::new(shared, runtime, origin);
+    let engine = Engine::new(shared, runtime, origin, timers);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
     let task = EngineTask {
         engine: engine.clone(),
-        has_alternative_timer,
     };
     runtime.spawn(task.run());
     let key = (shared.wheel, engine.runtime);
@@ -221,7 +236,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
 }
 
 impl Engine {
-    fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment) -> Arc<Engine> {
+    fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment, timers: TokioTimers) -> Arc<Engine> {
         let settings = &shared.settings;
         let clock = Clock::new(origin, settings.tick_duration, settings.slack());
         let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
@@ -229,7 +244,7 @@ impl Engine {
         Arc::new(Engine {
             runtime: runtime.id(),
             shared: shared.clone(),
-            alarm: Arc::new(Alarm::new(clock)),
+            alarm: Arc::new(Alarm::new(clock, timers)),
             shards: places.map(|_| OnceLock::new()).collect(),
         })
     }
@@ -427,8 +442,6 @@ impl Wake for Engine {
 /// Owned by a task of the engine's runtime, which lives until the engine or the runtime ends.
 struct EngineTask {
     engine: Arc<Engine>,
-    /// Whether Tokio's timers end before the runtime's tasks.
-    has_alternative_timer: bool,
 }
 
 impl EngineTask {
@@ -465,10 +478,11 @@ impl EngineTask {
 
 impl Drop for EngineTask {
     fn drop(&mut self) {
-        if self.has_alternative_timer {
+        let alarm = &self.engine.alarm;
+        let ended = alarm.close();
+        if alarm.has_alternative_timers() {
             return self.engine.end();
         }
-        let ended = self.engine.alarm.close();
         ended.into_iter().for_each(Waker::wake);
     }
 }

@@ -17,11 +17,11 @@
 
 use std::{fmt, task::Waker};
 
-use tokio::runtime::Id;
+use tokio::runtime::{Handle, Id};
 
 use super::{
     clock::{Clock, Left, Moment},
-    driver::alarm::Alarm,
+    driver::{TokioTimers, alarm::Alarm},
     shared::{Admission, Refusal, Shared, Tally, WheelId},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
@@ -147,7 +147,7 @@ impl Shard {
     pub(crate) fn unbound(shared: &Arc<Shared>) -> [Arc<Shard>; 2] {
         let settings = &shared.settings;
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
-        let alarm = Arc::new(Alarm::new(clock));
+        let alarm = Arc::new(Alarm::new(clock, TokioTimers::Usual));
         Kind::both_of(shared.wheel).map(|kind| {
             let shard = Shard::new(shared.clone(), alarm.clone(), None, (0, 1), kind);
             shard.end(&mut Vec::new());
@@ -228,6 +228,13 @@ impl Shard {
     /// Returns whether the shard has ended, as far as this thread knows.
     pub(crate) fn has_ended(&self) -> bool {
         self.horizon() == Moment::NEVER
+    }
+
+    /// Returns whether the shard has ended with a runtime that had the alternative timer, and the caller is in
+    /// no other runtime. Tokio's timers have elapsed there.
+    pub(crate) fn has_elapsed_with_runtime(&self) -> bool {
+        let ended = self.has_ended() && self.alarm.has_alternative_timers() && self.alarm.is_closing();
+        ended && Handle::try_current().map_or(true, |here| Some(here.id()) == self.runtime)
     }
 
     /// Returns whether an entry that was due at `deadline` has expired. Otherwise it is in the wheel, or was

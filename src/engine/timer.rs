@@ -377,6 +377,13 @@ impl Timer {
             }
         }
         if horizon == Moment::NEVER {
+            if self
+                .shard
+                .as_ref()
+                .is_some_and(|shard| shard.has_elapsed_with_runtime())
+            {
+                return self.elapse(Moment::ZERO);
+            }
             let time = self.deadline.since(self.wheel_now());
             let is_exact = true;
             return self.start(waker, self.deadline, Left { time, is_exact });

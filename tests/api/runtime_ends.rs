@@ -7,9 +7,13 @@
 use crate::support;
 
 use std::{
+    env,
     future::pending,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{self, AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    process::{Command, abort},
     sync::{Mutex, mpsc},
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
@@ -245,4 +249,59 @@ fn a_runtime_that_goes_while_its_driver_is_at_work_disturbs_no_other() {
     drop(sleep);
     drop(other);
     assert_at_rest(&wheel);
+}
+
+/// In a process of its own, which aborts at a panic, whether or not that would be caught.
+#[test]
+fn a_runtime_that_is_dropped_while_its_tasks_sleep_panics_nowhere() {
+    const CHILD: &str = "TICKWHEEL_TEST_ABORTS";
+    if env::var_os(CHILD).is_some() {
+        panic::set_hook(Box::new(|info| {
+            eprintln!("{info}");
+            abort();
+        }));
+        return (0..100).for_each(drop_while_tasks_sleep);
+    }
+    let name = "runtime_ends::a_runtime_that_is_dropped_while_its_tasks_sleep_panics_nowhere";
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
+    assert!(child.status().unwrap().success());
+}
+
+fn drop_while_tasks_sleep(round: u64) {
+    let (runtime, wheel) = (threaded_runtime(2), Wheel::new());
+    for task in 0..8 {
+        let (wheel, mut random) = (wheel.clone(), fastrand::Rng::with_seed(8 * round + task));
+        runtime.spawn(async move {
+            loop {
+                wheel.sleep(Duration::from_micros(random.u64(500..2_600))).await;
+            }
+        });
+    }
+    thread::sleep(Duration::from_micros(100 * (round % 40)));
+    drop(runtime);
+    assert_eq!(wheel.pending(), 0);
+    assert_adds_up(&wheel);
+}
+
+/// Tokio's own are over then: the usual ones panic, and the alternative ones have elapsed.
+#[test]
+fn a_sleep_that_is_pending_when_its_runtime_ends_hangs_no_thread_that_has_entered_it() {
+    let runtime = threaded_runtime(2);
+    let handle = runtime.handle().clone();
+    let wheel = Wheel::new();
+    let (tokios, ours) = runtime.block_on(async {
+        let mut sleeps = (Box::pin(tokio::time::sleep(HOUR)), Box::pin(wheel.sleep(HOUR)));
+        register(&mut sleeps.0);
+        register(&mut sleeps.1);
+        sleeps
+    });
+    drop(runtime);
+    let _entered = handle.enter();
+    let outcome = |poll: Result<Poll<()>, _>| poll.map_err(drop);
+    let polled = |mut sleep: Pin<Box<dyn Future<Output = ()>>>| {
+        let mut cx = Context::from_waker(Waker::noop());
+        outcome(catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(&mut cx))))
+    };
+    assert_eq!(polled(ours), polled(tokios));
 }

@@ -35,7 +35,10 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::tokio_timer::{self, FARTHEST, TokioTimer};
+use super::{
+    TokioTimers,
+    tokio_timer::{self, FARTHEST, TokioTimer},
+};
 use crate::engine::{
     clock::{Clock, Moment, Nanos, in_runtime},
     shared::Shared,
@@ -50,6 +53,8 @@ const OVERDUE: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
 pub(crate) struct Alarm {
     pub(crate) clock: Clock,
+    /// Alternative ones are set by the engine's task alone, which therefore makes all turns, too.
+    timers: TokioTimers,
     /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, so that each timer that starts
     /// takes one comparison. Written under the lock of the seat.
     overdue_from: AtomicU64,
@@ -103,9 +108,8 @@ pub(crate) enum Next {
 /// The outcome of setting Tokio's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetOutcome {
-    /// The driver waits. If this thread could not set the timer, the engine's task does: the thread's locals
-    /// have been destroyed, or the thread is a worker of another runtime and the engine's has the alternative
-    /// timer.
+    /// The driver waits. If this thread could not set the timer, because its locals have been destroyed, the
+    /// engine's task does.
     Waits,
     /// The moment has come, so the driver has to be taken again.
     HasPassed,
@@ -115,9 +119,10 @@ pub(crate) enum SetOutcome {
 
 impl Alarm {
     /// Creates an alarm without a seat.
-    pub(crate) fn new(clock: Clock) -> Alarm {
+    pub(crate) fn new(clock: Clock, timers: TokioTimers) -> Alarm {
         Alarm {
             clock,
+            timers,
             overdue_from: AtomicU64::new(Moment::NEVER.0),
             seat: Mutex::new(None),
             is_closing: AtomicBool::new(false),
@@ -193,9 +198,16 @@ impl Alarm {
         in_runtime(&runtime, act)
     }
 
+    pub(crate) fn has_alternative_timers(&self) -> bool {
+        self.timers == TokioTimers::Alternative
+    }
+
     /// Returns whether the engine's task makes the turns, as it does on a clock that a test has paused or
-    /// moved.
+    /// moved, and on Tokio's alternative timer.
     pub(crate) fn is_turned_by_task(&self) -> bool {
+        if self.has_alternative_timers() {
+            return true;
+        }
         let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
         self.clock.may_be_paused() && is_moved() && !self.is_closing()
     }
@@ -282,6 +294,7 @@ impl Alarm {
     }
 
     /// Records that the runtime is shutting down. Returns a waker as [`Alarm::wake_by`] does.
+    /// An engine on the alternative timer is then ended by its caller.
     #[must_use]
     pub(crate) fn close(&self) -> Option<Waker> {
         self.is_closing.store(true, Ordering::Relaxed);
@@ -297,6 +310,9 @@ impl Alarm {
     /// engine that is closing ends with Tokio's timers, and needs none.
     #[cold]
     pub(crate) fn set_anew(&self) {
+        if self.has_alternative_timers() {
+            return self.engine_task.notify_one();
+        }
         let now = self.now();
         let is_late = |at: Moment| at < now.before(OVERDUE);
         let Some(at) = lock(&self.seat)
@@ -341,6 +357,10 @@ impl Alarm {
     #[inline]
     fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
+        if self.has_alternative_timers() {
+            self.engine_task.notify_one();
+            return None;
+        }
         loop {
             match self.set(seat, Moment::NEVER) {
                 SetOutcome::Waits => return None,

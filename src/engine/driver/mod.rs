@@ -6,11 +6,18 @@ pub(crate) mod alarm;
 mod alternative;
 pub(crate) mod tokio_timer;
 
-/// Returns whether the current runtime has Tokio's alternative timer, which requires `tokio_unstable`.
+/// Which timers a runtime has. The alternative ones require `tokio_unstable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(tokio_unstable), allow(dead_code))]
+pub(crate) enum TokioTimers {
+    Usual,
+    Alternative,
+}
+
 #[cfg(tokio_unstable)]
-pub(crate) use alternative::is_alternative;
+pub(crate) use alternative::timers_of;
 
 #[cfg(not(tokio_unstable))]
-pub(crate) fn is_alternative() -> bool {
-    false
+pub(crate) fn timers_of(_: &tokio::runtime::Handle) -> TokioTimers {
+    TokioTimers::Usual
 }

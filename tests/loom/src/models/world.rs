@@ -15,7 +15,10 @@ use super::task::{Bell, Task};
 use crate::{
     engine::{
         clock::{Clock, Moment, Slack},
-        driver::alarm::{Alarm, Driver, Next},
+        driver::{
+            TokioTimers,
+            alarm::{Alarm, Driver, Next},
+        },
         engines::{self, Engine, existing, turn},
         shard::{Kind, Shard},
         shared::{Settings, Shared, WheelId},
@@ -90,7 +93,7 @@ impl Shards {
         let runtime = Handle::new(1);
         let shared = Arc::new(Shared::new(WheelId::next(), settings, None));
         let clock = Clock::of_machine(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
-        let alarm = Arc::new(Alarm::new(clock));
+        let alarm = Arc::new(Alarm::new(clock, TokioTimers::Usual));
         let shards = Kind::both_of(shared.wheel).map(|kind| {
             let id = Some(runtime.id());
             let shard = Shard::new(shared.clone(), alarm.clone(), id, (0, 1), kind);

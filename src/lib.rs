@@ -71,12 +71,12 @@
 //!
 //! # When not to use it
 //!
-//! Do not use a wheel for precision below a millisecond, for jobs that have to outlive the process, or for
-//! calendar (cron) times.
+//! Do not use a wheel for precision below 20 µs, for jobs that have to outlive the process, or for calendar
+//! (cron) times.
 //!
 //! # Features
 //!
-//! No feature is on by default. `full` enables all of them except `test-util`.
+//! No feature is on by default. `full` enables all of them except `test-util` and `precise`.
 //!
 //! | feature | |
 //! | --- | --- |
@@ -87,6 +87,7 @@
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
 //! | `console` | sleeps and timeouts show as resources in tokio-console |
+//! | `precise` | on Linux, a timer of the kernel in place of Tokio's, and ticks from 20 µs on; not part of `full`, because it needs Tokio's `net` and, at run time, `enable_io` |
 //! | `serde` | [`Snapshot`] and [`Metrics`] serialize |
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about engines and late turns; none about single timers |
@@ -121,7 +122,7 @@ pub use observe::{
     labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},
     lag::LagHistogram,
     metrics::Metrics,
-    snapshot::{LevelSnapshot, ShardSnapshot, Snapshot},
+    snapshot::{EngineSnapshot, LevelSnapshot, ShardSnapshot, Snapshot},
 };
 pub use timers::{
     delay_queue::{self, DelayQueue},

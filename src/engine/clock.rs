@@ -183,6 +183,14 @@ impl Moment {
         back_to(self).or_else(|| back_to(Moment::START)).unwrap_or(first)
     }
 
+    /// Converts the moment to the kernel's monotonic clock, in seconds and nanoseconds.
+    #[cfg(all(feature = "precise", target_os = "linux"))]
+    pub(crate) fn to_kernel(self) -> (i64, i64) {
+        // Zero would unset a timer.
+        let since = self.since(Moment::START).0.max(1);
+        ((since / 1_000_000_000) as i64, (since % 1_000_000_000) as i64)
+    }
+
     pub(crate) fn after(self, span: Nanos) -> Moment {
         Moment(self.0.saturating_add(span.0))
     }

@@ -23,10 +23,11 @@ use tokio::{
 };
 
 use super::{
-    clock::{Clock, Moment, Nanos},
+    clock::{Clock, Moment, Nanos, may_be_paused_in},
     driver::{
         TokioTimers,
         alarm::{Alarm, Driver, Next, SetOutcome},
+        kernel_timer::KernelTimer,
         timers_of,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
@@ -109,7 +110,7 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
 #[cold]
 fn undriven(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
     let engine = Engine::new(shared, runtime, Moment::now(), TokioTimers::Alternative);
-    engine.alarm.set_up(runtime, Waker::noop().clone());
+    engine.alarm.set_up(runtime, None, Waker::noop().clone());
     engine
 }
 
@@ -208,12 +209,16 @@ fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
 #[cold]
 #[track_caller]
 fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
-    let origin = match timers {
-        TokioTimers::Usual => begin_of_millisecond(),
-        TokioTimers::Alternative => Moment::now(),
+    let asks_kernel = shared.settings.has_kernel_timer() && !may_be_paused_in(runtime);
+    let kernel_timer = if asks_kernel { KernelTimer::new() } else { None };
+    let origin = if kernel_timer.is_some() || timers == TokioTimers::Alternative {
+        Moment::now()
+    } else {
+        begin_of_millisecond()
     };
     let engine = Engine::new(shared, runtime, origin, timers);
-    engine.alarm.set_up(runtime, Waker::from(engine.clone()));
+    let waker = Waker::from(engine.clone());
+    engine.alarm.set_up(runtime, kernel_timer, waker);
     // No lock is held here, because a runtime that is shutting down drops the task at once.
     let task = EngineTask {
         engine: engine.clone(),

@@ -18,6 +18,8 @@ use super::{
 pub(crate) struct Settings {
     pub(crate) name: Option<String>,
     pub(crate) tick_duration: Duration,
+    /// Whether the driver waits on a timer of the kernel, where there is one, whatever the tick.
+    pub(crate) kernel_timer: bool,
     /// `None` for the default slack.
     pub(crate) slack: Option<Duration>,
     pub(crate) ticks_per_wheel: usize,
@@ -34,6 +36,7 @@ impl Default for Settings {
         Settings {
             name: None,
             tick_duration: Duration::from_millis(1),
+            kernel_timer: false,
             slack: None,
             ticks_per_wheel: 512,
             levels: 4,
@@ -45,6 +48,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Returns whether the driver waits on a timer of the kernel, where there is one. Tokio's is too coarse for
+    /// ticks below a millisecond.
+    pub(crate) fn has_kernel_timer(&self) -> bool {
+        self.kernel_timer || self.tick_duration < Nanos::MILLISECOND.to_duration()
+    }
+
     pub(crate) fn slack(&self) -> Slack {
         self.slack.map_or(Slack::DEFAULT, Slack::up_to)
     }

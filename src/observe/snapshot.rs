@@ -16,7 +16,7 @@ use crate::{
 /// labelled timeouts.
 ///
 /// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is
-/// exact: the sums over `due_within`, `levels` and `shards` each equal `pending`. While timers are started
+/// exact: the sums over `due_within`, `levels`, `shards` and `engines` each equal `pending`. While timers are started
 /// and ended, each number of one shard was true at some moment of the reading, and the others are sums of
 /// these.
 ///
@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub levels: Vec<LevelSnapshot>,
     /// The shards of all runtimes.
     pub shards: Vec<ShardSnapshot>,
+    /// The runtimes in which the wheel has timers, or had some lately.
+    pub engines: Vec<EngineSnapshot>,
     /// The histogram of the driver's lateness.
     pub lag: LagHistogram,
     /// The outcomes of the timeouts of each label, in the order in which the labels were created.
@@ -96,9 +98,38 @@ pub struct LevelSnapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ShardSnapshot {
-    /// The runtime whose timers the shard holds: they are counted from 0 in each snapshot.
+    /// The runtime whose timers the shard holds, an index of [`Snapshot::engines`].
     pub engine: usize,
     /// The number of pending timers in the shard.
+    pub pending: usize,
+}
+
+/// The part of a wheel in one runtime.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// wheel.sleep(Duration::from_millis(5)).await;
+///
+/// let engines = wheel.snapshot().engines;
+/// assert_eq!(engines.len(), 1);
+/// assert!(!engines[0].kernel_timer, "it was not asked for");
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct EngineSnapshot {
+    /// Whether the timers wait on a timer of the kernel, as the feature `precise` allows, rather than on
+    /// Tokio's.
+    pub kernel_timer: bool,
+    /// The number of pending timers in the runtime.
     pub pending: usize,
 }
 
@@ -127,12 +158,18 @@ impl Wheel {
             ..Snapshot::default()
         };
         for (engine, parts) in engines::of_wheel(shared).iter().enumerate() {
+            let mut of_engine = EngineSnapshot {
+                kernel_timer: parts.alarm.has_kernel_timer(),
+                pending: 0,
+            };
             // Timers that may be refused have shards of their own.
             for pair in parts.shards.chunks(2) {
                 let pending = existing(pair).map(|shard| snapshot.add(shard)).sum();
                 snapshot.shards.push(ShardSnapshot { engine, pending });
-                snapshot.pending += pending;
+                of_engine.pending += pending;
             }
+            snapshot.pending += of_engine.pending;
+            snapshot.engines.push(of_engine);
         }
         for level in &mut snapshot.levels {
             level.buckets.retain(|(_, pending)| *pending > 0);

@@ -44,6 +44,8 @@ mod hyper;
 mod io;
 #[cfg(all(feature = "hyper", feature = "io", feature = "tower"))]
 mod io_under_hyper;
+#[cfg(all(feature = "precise", target_os = "linux"))]
+mod kernel_timer;
 #[cfg(feature = "serde")]
 mod serde;
 #[cfg(feature = "stream")]

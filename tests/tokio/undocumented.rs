@@ -1,7 +1,7 @@
 //! What the driver requires of Tokio and Tokio's documentation does not promise: a test for each point of the
 //! list at the top of `src/engine/driver/tokio_timer.rs`, and for what `src/engine/thread.rs` and
 //! `src/engine/waker_id.rs` go by. They use Tokio alone. One that fails says what has changed and what rests
-//! on it.
+//! on it. [`kernel_timer`] has the same for `src/engine/driver/timer_fd.rs`.
 #![allow(
     clippy::async_yields_async,
     reason = "futures that outlive their runtimes are returned from there"
@@ -27,6 +27,9 @@ use tokio::{
     task,
     time::{self, Instant, Interval, MissedTickBehavior, Sleep},
 };
+
+#[cfg(target_os = "linux")]
+mod kernel_timer;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -14,7 +14,8 @@
 //! 1. A thread that takes the driver runs it with no lock held, and gives it back. A thread that finds it
 //!    taken has nothing to do, because `at` keeps the earliest deadline registered meanwhile, and is read
 //!    when the driver is given back.
-//! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. Setting it is repeated until
+//! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier, or the kernel's in its place.
+//!    Setting it is repeated until
 //!    it succeeds: a thread that is descheduled for a millisecond may set it to a moment that has come by
 //!    then, which wakes nobody, because the engine's waker ignores a call by a thread that is setting a
 //!    timer. Tokio's timer is never set further ahead than [`FARTHEST`].
@@ -37,6 +38,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     TokioTimers,
+    kernel_timer::KernelTimer,
     tokio_timer::{self, FARTHEST, TokioTimer},
 };
 use crate::engine::{
@@ -70,6 +72,9 @@ pub(crate) struct Alarm {
 }
 
 struct Seat {
+    /// Set to the next turn in place of Tokio's timer, where the wheel has asked for it, until the engine is
+    /// closing.
+    kernel_timer: Option<KernelTimer>,
     /// Set to the next turn.
     timer: TokioTimer,
     /// Set to the turn after the next, with a waker that does nothing. Without this, a timer that is set in a
@@ -83,6 +88,8 @@ struct Seat {
     at: Moment,
     /// When the driver last ran.
     last: Moment,
+    /// When the timer was last set anew, because the driver was overdue.
+    anew: Moment,
     /// Whether Tokio's timer was given the waker since the driver last ran. If the timer has fired since, the
     /// driver is about to run.
     has_waker: bool,
@@ -132,15 +139,17 @@ impl Alarm {
     }
 
     /// Sets the alarm up in the current runtime. `waker` makes the turns.
-    pub(crate) fn set_up(&self, runtime: &Handle, waker: Waker) {
+    pub(crate) fn set_up(&self, runtime: &Handle, kernel_timer: Option<KernelTimer>, waker: Waker) {
         let past = self.clock.past();
         *lock(&self.seat) = Some(Seat {
+            kernel_timer,
             timer: TokioTimer::new(past.instant()),
             ahead: None,
             waker,
             driver: Some(Driver::default()),
             at: Moment::NEVER,
             last: past,
+            anew: past,
             has_waker: false,
         });
         *lock(&self.runtime) = Some(runtime.clone());
@@ -198,6 +207,12 @@ impl Alarm {
         in_runtime(&runtime, act)
     }
 
+    pub(crate) fn has_kernel_timer(&self) -> bool {
+        lock(&self.seat)
+            .as_ref()
+            .is_some_and(|seat| seat.kernel_timer.is_some())
+    }
+
     pub(crate) fn has_alternative_timers(&self) -> bool {
         self.timers == TokioTimers::Alternative
     }
@@ -206,7 +221,7 @@ impl Alarm {
     /// moved, and on Tokio's alternative timer.
     pub(crate) fn is_turned_by_task(&self) -> bool {
         if self.has_alternative_timers() {
-            return true;
+            return !self.has_kernel_timer();
         }
         let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
         self.clock.may_be_paused() && is_moved() && !self.is_closing()
@@ -305,51 +320,49 @@ impl Alarm {
         self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
-    /// Sets Tokio's timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a
-    /// test moves, it is not until Tokio has processed its moment, because other tasks are to go first. An
-    /// engine that is closing ends with Tokio's timers, and needs none.
+    /// Sets the timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a test
+    /// moves, it is not until Tokio has processed its moment, because other tasks are to go first. An engine
+    /// that is closing ends with Tokio's timers, and needs none.
     #[cold]
     pub(crate) fn set_anew(&self) {
-        if self.has_alternative_timers() {
-            return self.engine_task.notify_one();
-        }
         let now = self.now();
         let is_late = |at: Moment| at < now.before(OVERDUE);
-        let Some(at) = lock(&self.seat)
-            .as_ref()
-            .map(|seat| seat.at)
-            .filter(|at| is_late(*at))
-        else {
+        let overdue = lock(&self.seat).as_ref().map(|seat| seat.at);
+        let Some(at) = overdue.filter(|at| is_late(*at)) else {
             return;
         };
         // Asked with no lock of the alarm held.
-        let is_lost = self.in_runtime(|| tokio_timer::has_passed(at)) == Some(true);
-        if !is_lost && self.is_turned_by_task() {
+        let is_lost =
+            !self.has_alternative_timers() && self.in_runtime(|| tokio_timer::has_passed(at)) == Some(true);
+        if !is_lost && self.clock.may_be_paused() && self.is_turned_by_task() {
             return;
         }
         let mut guard = lock(&self.seat);
-        let Some(seat) = guard
-            .as_mut()
-            .filter(|seat| seat.driver.is_some() && seat.at == at)
-        else {
+        let Some(seat) = guard.as_mut().filter(|seat| seat.at == at && is_late(seat.anew)) else {
             return;
         };
-        // Another thread may have set the timer anew.
-        let is_set = seat.timer.at() != Moment::NEVER && !is_late(seat.timer.at());
-        if is_set || self.is_closing() {
+        if seat.driver.is_none() || self.is_closing() {
             return;
         }
-        let set = || {
-            if is_lost {
-                let past = self.clock.past().instant();
-                self.in_runtime(|| seat.timer.replace_lost(past));
-                seat.ahead.take().into_iter().for_each(TokioTimer::leak);
-            }
-            seat.timer.set(now.after(PAUSE), &seat.waker)
-        };
-        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
-        seat.has_waker = matches!(has_passed, Ok(false));
+        seat.anew = now;
         self.engine_task.notify_one();
+        if self.is_set_by_task(seat) {
+            return;
+        }
+        if seat.kernel_timer.is_some() {
+            // A child of this process may have taken the former one out of `epoll`.
+            seat.kernel_timer = self.in_runtime(KernelTimer::new).flatten();
+        } else if is_lost {
+            seat.ahead.take().into_iter().for_each(TokioTimer::leak);
+            let past = self.clock.past().instant();
+            self.in_runtime(|| seat.timer.replace_lost(past));
+        }
+        self.set_to(seat, now.after(PAUSE), Moment::NEVER);
+    }
+
+    /// Returns whether only the engine's task can set the timer.
+    fn is_set_by_task(&self, seat: &Seat) -> bool {
+        self.has_alternative_timers() && seat.kernel_timer.is_none()
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set
@@ -357,7 +370,7 @@ impl Alarm {
     #[inline]
     fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
-        if self.has_alternative_timers() {
+        if self.is_set_by_task(seat) {
             self.engine_task.notify_one();
             return None;
         }
@@ -378,7 +391,7 @@ impl Alarm {
         }
     }
 
-    /// Sets Tokio's timer to `at`, and the one ahead to `after`.
+    /// Sets the timer to the seat's `at`, and Tokio's ahead to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> SetOutcome {
         if self.is_closing() {
             return self.set_as_it_closes(seat);
@@ -389,6 +402,17 @@ impl Alarm {
                 tokio_timer::while_setting(|| seat.timer.unset(self.clock.past()));
             }
             return SetOutcome::Waits;
+        }
+        self.set_to(seat, at, after)
+    }
+
+    /// Sets the kernel's timer to `at` or, if there is none, Tokio's, and the one ahead to `after`.
+    fn set_to(&self, seat: &mut Seat, at: Moment, after: Moment) -> SetOutcome {
+        if let Some(timer) = &seat.kernel_timer {
+            if timer.set(at, &seat.waker) {
+                return SetOutcome::Waits;
+            }
+            seat.kernel_timer = None;
         }
         let is_far = |at: Moment| at.since(seat.last) > FARTHEST;
         let at = if is_far(at) { self.bounded(at) } else { at };
@@ -434,6 +458,7 @@ impl Alarm {
         if seat.at == Moment::NEVER && planted("unset_as_it_closes") {
             return SetOutcome::Waits;
         }
+        seat.kernel_timer = None;
         let at = self.bounded(seat.at);
         let (had_waker, timer) = (seat.has_waker, &mut seat.timer);
         // Registering a waker panics if the runtime's timers have ended since they were probed. So they are

@@ -1,9 +1,16 @@
-//! When the driver runs, and what wakes it: [`alarm`] has the rules, and [`tokio_timer`] has everything that
-//! relies on Tokio's undocumented behaviour.
+//! When the driver runs, and what wakes it: [`alarm`] has the rules, [`tokio_timer`] has everything that
+//! relies on Tokio's undocumented behaviour, and [`kernel_timer`] is more precise, where there is one.
 
 pub(crate) mod alarm;
 #[cfg(tokio_unstable)]
 mod alternative;
+pub(crate) mod kernel_timer;
+#[cfg_attr(tickwheel_loom, path = "../../../tests/loom/src/timer_fd.rs")]
+#[cfg_attr(
+    not(any(tickwheel_loom, all(feature = "precise", target_os = "linux"))),
+    path = "no_timer_fd.rs"
+)]
+pub(crate) mod timer_fd;
 pub(crate) mod tokio_timer;
 
 /// Which timers a runtime has. The alternative ones require `tokio_unstable`.

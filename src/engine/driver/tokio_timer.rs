@@ -91,11 +91,6 @@ impl TokioTimer {
         mem::forget(self);
     }
 
-    /// Returns the moment to which the timer is set, or [`Moment::NEVER`] if it is not.
-    pub(super) fn at(&self) -> Moment {
-        self.at
-    }
-
     pub(super) fn is_set_to(&self, at: Moment) -> bool {
         self.at == at && at != Moment::NEVER
     }

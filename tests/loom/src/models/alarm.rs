@@ -25,6 +25,23 @@ fn what_is_registered_while_the_driver_works_is_not_slept_through() {
     });
 }
 
+/// The kernel's timer expires while it is set. No expiry is cleared that was not seen.
+#[test]
+fn a_kernel_timer_that_expires_as_it_is_set_is_not_slept_through() {
+    model(2, || {
+        let world = World::on_kernel_timer();
+        let engine = world.engine();
+        assert!(engine.alarm.has_kernel_timer());
+        let first = world.spawn(|world| world.sleep_until(1));
+        let second = world.spawn(|world| world.sleep_until(2));
+        world.runtime.timers().run();
+        first.join().unwrap();
+        second.join().unwrap();
+        drop(engine);
+        world.shut_down();
+    });
+}
+
 /// The millisecond comes while the alarm is being set to it.
 #[test]
 fn an_alarm_that_is_set_to_a_millisecond_that_has_come_is_set_again() {

@@ -68,7 +68,9 @@ impl Task {
     }
 
     fn poll(&mut self) {
-        let Some((timer, tick)) = &mut self.timer else { return };
+        let Some((timer, tick)) = &mut self.timer else {
+            return;
+        };
         if timer.poll(&self.waker) != Poll::Pending {
             assert!(time::elapsed() >= *tick, "early");
             self.timer = None;
@@ -115,11 +117,17 @@ impl Tasks {
         let tick = time::elapsed() + random.u64(1..=LONGEST);
         let timer = self.world.timer(tick);
         let _entered = self.world.runtime.enter();
-        random.choice(&mut self.tasks).expect("there are some").start(timer, tick);
+        random
+            .choice(&mut self.tasks)
+            .expect("there are some")
+            .start(timer, tick);
     }
 
     fn assert_late_by_at_most(&self, late: u64) {
-        assert!(!self.tasks.iter().any(|task| task.is_late(late)), "a timer waits although another has started");
+        assert!(
+            !self.tasks.iter().any(|task| task.is_late(late)),
+            "a timer waits although another has started"
+        );
     }
 }
 
@@ -161,7 +169,11 @@ fn play(seed: u64) -> usize {
     }
     // Two timers of Tokio's may have been lost: the one that is set, and the one ahead.
     for _ in 0..3 {
-        unreliable.world.runtime.timers().process(time::elapsed() + 2 * LATEST);
+        unreliable
+            .world
+            .runtime
+            .timers()
+            .process(time::elapsed() + 2 * LATEST);
         unreliable.start(&mut random);
         unreliable.run();
     }
@@ -171,7 +183,10 @@ fn play(seed: u64) -> usize {
             tasks.world.runtime.timers().process(time::elapsed() + 1);
             tasks.run();
         }
-        assert!(tasks.tasks.iter().all(|task| task.timer.is_none()), "a timer is lost");
+        assert!(
+            tasks.tasks.iter().all(|task| task.timer.is_none()),
+            "a timer is lost"
+        );
     }
     unreliable.world.runtime.shut_down();
     reliable.world.shut_down();

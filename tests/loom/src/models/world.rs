@@ -232,6 +232,18 @@ impl World {
         }
     }
 
+    /// A wheel that waits on a timer of the kernel.
+    pub(super) fn on_kernel_timer() -> World {
+        let settings = Settings {
+            kernel_timer: true,
+            ..settings()
+        };
+        World {
+            shared: Arc::new(Shared::new(WheelId::next(), settings, None)),
+            ..World::new()
+        }
+    }
+
     /// The same wheel in another runtime.
     pub(super) fn beside(&self, runtime: Handle) -> World {
         World {

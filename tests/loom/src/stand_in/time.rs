@@ -174,7 +174,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    fn add(&self) -> usize {
+    pub(crate) fn add(&self) -> usize {
         let mut state = self.state.lock().unwrap();
         state.made += 1;
         let id = state.made;
@@ -182,7 +182,7 @@ impl Timers {
         id
     }
 
-    fn remove(&self, id: usize) {
+    pub(crate) fn remove(&self, id: usize) {
         let entry = self.state.lock().unwrap().entries.remove(&id);
         drop(entry);
     }
@@ -312,6 +312,38 @@ impl Timers {
         self.state.lock().unwrap().has_ended = true;
         let wakers = self.state.lock().unwrap().process(u64::MAX);
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A timer of the kernel: an entry of [`Timers`] whose expiry stays until it is cleared.
+pub(crate) mod readiness {
+    use super::*;
+
+    /// Returns `false` if the runtime shuts down.
+    pub(crate) fn poll(timers: &Timers, id: usize, waker: &Waker) -> Poll<bool> {
+        let mut state = timers.state.lock().unwrap();
+        let has_ended = state.has_ended;
+        let entry = state.entries.get_mut(&id).expect("it is there");
+        if has_ended || entry.has_fired {
+            return Poll::Ready(!has_ended);
+        }
+        let former = entry.waker.replace(waker.clone());
+        drop(state);
+        drop(former);
+        Poll::Pending
+    }
+
+    pub(crate) fn clear(timers: &Timers, id: usize) {
+        let mut state = timers.state.lock().unwrap();
+        state.entries.get_mut(&id).expect("it is there").has_fired = false;
+    }
+
+    /// Also to an instant that has come: it expires in the next turn.
+    pub(crate) fn set(timers: &Timers, id: usize, at: Instant) {
+        let mut state = timers.state.lock().unwrap();
+        state.entries.get_mut(&id).expect("it is there").at = Some(at.millis());
+        drop(state);
+        timers.changed.notify_one();
     }
 }
 

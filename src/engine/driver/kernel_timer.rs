@@ -1,0 +1,51 @@
+//! `KernelTimer`: a timer of the kernel, on which the driver of a wheel that asks for it waits in place of
+//! Tokio's timer. It is exact, while Tokio rounds up to a millisecond, and `epoll_wait` to the next one.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use tokio::task;
+
+use super::timer_fd::TimerFd;
+use crate::engine::clock::Moment;
+
+pub(crate) struct KernelTimer(TimerFd);
+
+impl KernelTimer {
+    /// Creates a timer in the current runtime that is not set. Returns `None` if there is none, because the
+    /// platform or the crate has none, the process has no descriptor left, or the runtime is shutting down.
+    ///
+    /// # Panics
+    ///
+    /// Panics with Tokio's message if the runtime's I/O is disabled.
+    #[track_caller]
+    pub(crate) fn new() -> Option<KernelTimer> {
+        TimerFd::new().map(KernelTimer)
+    }
+
+    /// Sets the timer to wake `waker` at `at` or, if that has come, as soon as the runtime polls I/O. Returns
+    /// whether that was possible.
+    pub(super) fn set(&self, at: Moment, waker: &Waker) -> bool {
+        // In this order, because an expiry that another worker sees before the waker is registered would be
+        // cleared as an old one. An old one that is seen afterwards wakes the driver for nothing.
+        self.register(waker) && self.0.set_time(at)
+    }
+
+    /// Registers the waker, and clears expiries that have been seen.
+    fn register(&self, waker: &Waker) -> bool {
+        let register = poll_fn(|cx| {
+            loop {
+                match self.0.poll_expired(cx) {
+                    Poll::Ready(true) => self.0.clear_expired(),
+                    outcome => return outcome.map(drop),
+                }
+            }
+        });
+        // Without budget, it would not be registered, and the waker be woken at once, under the alarm's lock.
+        let register = pin!(task::unconstrained(register));
+        register.poll(&mut Context::from_waker(waker)).is_pending()
+    }
+}

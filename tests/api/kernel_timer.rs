@@ -1,0 +1,167 @@
+//! The feature `precise`: wheels that wait on a timer of the kernel.
+
+use crate::support;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures::{executor::block_on, future::join_all};
+use tickwheel::{BuildError, Wheel};
+use tokio::runtime::{Builder, Runtime};
+
+use support::{assert_adds_up, assert_at_rest, ms, paused_runtime, real_runtime, register};
+
+const TICK: Duration = Duration::from_micros(20);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Not a current-thread runtime, which has a clock that a test may pause.
+fn runtime(workers: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(workers).enable_all().build().unwrap()
+}
+
+fn wheel() -> Wheel {
+    Wheel::builder().tick_duration(TICK).build().unwrap()
+}
+
+/// Returns whether a sleep in the runtime waits on the kernel's timer.
+fn is_on_kernel(runtime: &Runtime, wheel: &Wheel) -> bool {
+    runtime.block_on(async {
+        let mut sleep = wheel.sleep(HOUR);
+        register(&mut sleep);
+        let engines = wheel.snapshot().engines;
+        assert_eq!(engines.len(), 1);
+        assert_eq!(engines[0].pending, 1);
+        engines[0].kernel_timer
+    })
+}
+
+#[test]
+fn a_tick_may_be_shorter_than_a_millisecond() {
+    let given = TICK - Duration::from_nanos(1);
+    let error = Wheel::builder().tick_duration(given).build().unwrap_err();
+    assert_eq!(error, BuildError::TickDuration { given });
+    assert_eq!(
+        error.to_string(),
+        "a tick duration of 19.999µs is not within 20µs..=3600s"
+    );
+    assert_eq!(wheel().tick_duration(), TICK);
+}
+
+#[test]
+fn a_short_tick_and_a_wheel_that_asks_for_it_wait_on_the_kernel() {
+    let runtime = runtime(2);
+    assert!(is_on_kernel(&runtime, &wheel()));
+    let asking = |asks| Wheel::builder().kernel_timer(asks).build().unwrap();
+    assert!(is_on_kernel(&runtime, &asking(true)));
+    assert!(!is_on_kernel(&runtime, &asking(false)));
+    assert!(!is_on_kernel(&runtime, &Wheel::new()));
+}
+
+#[test]
+fn a_clock_that_a_test_may_pause_is_tokio_s() {
+    for runtime in [paused_runtime(), real_runtime()] {
+        assert!(!is_on_kernel(&runtime, &wheel()));
+    }
+    let wheel = wheel();
+    paused_runtime().block_on(async {
+        for micros in [1, 300, 999, 1_000, 1_001, 4_700] {
+            let duration = Duration::from_micros(micros);
+            let start = tokio::time::Instant::now();
+            tokio::time::sleep(duration).await;
+            let tokios = start.elapsed();
+            let start = tokio::time::Instant::now();
+            wheel.sleep(duration).await;
+            let (ours, difference) = (start.elapsed(), start.elapsed().abs_diff(tokios));
+            assert!(
+                ours >= duration && difference < ms(1),
+                "{ours:?}, Tokio {tokios:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_runtime_without_io_panics_in_tokios_words_and_spoils_nothing() {
+    let without_io = Builder::new_multi_thread().enable_time().build().unwrap();
+    let wheel = wheel();
+    let mut sleep = Box::pin(wheel.sleep(ms(1)));
+    let polled = catch_unwind(AssertUnwindSafe(|| without_io.block_on(&mut sleep)));
+    let panic = polled.unwrap_err();
+    let message = panic.downcast_ref::<String>().expect("it has a hint");
+    assert!(message.contains("enable_io"), "{message}");
+    assert!(message.contains("kernel's timer"), "{message}");
+    assert!(wheel.snapshot().engines.is_empty());
+    runtime(1).block_on(sleep);
+    assert_at_rest(&wheel);
+}
+
+/// So few at a time that one lost wake-up hangs.
+#[test]
+fn no_sleep_is_early_and_none_is_lost() {
+    let (runtime, wheel) = (runtime(2), wheel());
+    let sleeps = |seed| {
+        let (wheel, mut random) = (wheel.clone(), fastrand::Rng::with_seed(seed));
+        async move {
+            for _ in 0..2_000 {
+                let duration = Duration::from_nanos(random.u64(..60_000));
+                let start = Instant::now();
+                wheel.sleep(duration).await;
+                assert!(start.elapsed() >= duration);
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..3).map(|seed| runtime.spawn(sleeps(seed))).collect();
+    runtime.block_on(async { join_all(tasks).await.into_iter().for_each(Result::unwrap) });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn other_threads_set_the_timer_too() {
+    let runtime = runtime(1);
+    let builder = Wheel::builder()
+        .tick_duration(TICK)
+        .handle(runtime.handle().clone());
+    let wheel = builder.build().unwrap();
+    // Earlier and earlier, so that each moves the alarm.
+    let mut later: Vec<_> = (1..50).rev().map(|n| Box::pin(wheel.sleep(n * ms(1)))).collect();
+    later.iter_mut().for_each(register);
+    for sleep in later.into_iter().rev() {
+        block_on(sleep);
+    }
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn what_waits_in_a_runtime_that_ends_goes_on_elsewhere() {
+    for round in 0..50 {
+        let (runtime, wheel) = (runtime(2), wheel());
+        let (sender, ended) = mpsc::channel::<()>();
+        for task in 0..8 {
+            let (wheel, sender) = (wheel.clone(), sender.clone());
+            runtime.spawn(async move {
+                let _sender = sender;
+                loop {
+                    wheel.sleep(Duration::from_micros(50 + 37 * task)).await;
+                }
+            });
+        }
+        drop(sender);
+        let mut sleep = Box::pin(wheel.sleep(ms(5)));
+        runtime.block_on(async { register(&mut sleep) });
+        let scheduled = runtime.block_on(async { wheel.schedule(HOUR, async {}) });
+        thread::sleep(Duration::from_micros(40 * round));
+        drop(runtime);
+        ended.recv().unwrap_err();
+        real_runtime().block_on(async {
+            sleep.await;
+            scheduled.await.unwrap_err();
+        });
+        assert_eq!(wheel.pending(), 0);
+        assert_adds_up(&wheel);
+    }
+}

@@ -507,8 +507,8 @@ async fn a_batch_that_comes_late_is_refused() {
         let mut connection = server.client().get_connection().unwrap();
         redis::cmd("EVAL")
             .arg(concat!(
-                include_str!("../src/jobs/scripts/prelude.lua"),
-                include_str!("../src/jobs/scripts/schedule.lua")
+                include_str!("../src/jobs/store/scripts/prelude.lua"),
+                include_str!("../src/jobs/store/scripts/schedule.lua")
             ))
             .arg(keys.len())
             .arg(&keys)

@@ -250,6 +250,7 @@ async fn what_schedule_refuses_is_not_stored() {
     for wrong in [
         queue(&server, "q").await.max_payload((16 << 20) + 1),
         queue(&server, "q").await.answer_within(Duration::ZERO),
+        queue(&server, "q").await.answer_within(Duration::MAX),
     ] {
         let error = wrong.counts().await.unwrap_err();
         assert!(matches!(error, Error::InvalidSetting { .. }), "{error}");

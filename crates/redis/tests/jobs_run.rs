@@ -336,3 +336,103 @@ async fn the_grace_period_holds_with_a_server_that_is_silent() {
         .unwrap();
     server.cont();
 }
+
+/// Places are not guessed: what is due at once starts at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_start_at_once_as_there_are_places() {
+    const JOBS: usize = 64;
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let started = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let started = started.clone();
+        move |_: Arc<Job>| {
+            started.fetch_add(1, SeqCst);
+            pending::<Result<(), JobError>>()
+        }
+    };
+    let run = jobs.worker().lease(HOUR).start().run(JOBS, handler);
+    let run = tokio::spawn(run);
+    // It listens, and has the scripts.
+    jobs.schedule("first", Duration::ZERO, b"").await.unwrap();
+    until(|| async { started.load(SeqCst) == 1 }).await;
+    sleep(300 * MS).await;
+    let due = server.time() + SECOND;
+    for n in 1..JOBS {
+        assert!(jobs.schedule_at(&format!("{n}"), due, b"").await.unwrap());
+    }
+    // One more has no place.
+    assert!(jobs.schedule("last", SECOND, b"").await.unwrap());
+    let before = server.scripts_run();
+    until(|| async { started.load(SeqCst) == JOBS }).await;
+    let sent = server.scripts_run() - before;
+    // Takes of up to 60 jobs and a start for each, and whatever a message or a sweep brings.
+    assert!(sent <= 10, "{sent} commands to start {JOBS} jobs");
+    counts_become(&jobs, 1, JOBS as u64, 0).await;
+    run.abort();
+}
+
+/// Handlers may fail with anything that converts into a boxed error.
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_fail_with_whatever_they_like() {
+    type Boxed = Box<dyn std::error::Error + Send + Sync>;
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let mut expected = BTreeMap::new();
+    macro_rules! fails_with {
+        ($error:expr, $type:ty, $attempts:expr) => {{
+            let id = stringify!($error);
+            expected.insert(id.to_owned(), ($attempts, $error.to_string()));
+            jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
+            let worker = jobs.worker().attempts(2).start();
+            let run = worker
+                .run(1, |_| async { Err::<(), $type>($error) })
+                .backoff(MS, MS);
+            let dead = expected.len() as u64;
+            tokio::select! {
+                ended = run => panic!("{ended:?}"),
+                () = counts_become(&jobs, 0, 0, dead) => {}
+            }
+        }};
+    }
+    fails_with!("a text", &'static str, 2);
+    fails_with!("a string".to_owned(), String, 2);
+    fails_with!(io::Error::other("of the system"), io::Error, 2);
+    fails_with!(Boxed::from("in a box"), Boxed, 2);
+    fails_with!(JobError::bury("for good"), JobError, 1);
+    fails_with!(Boxed::from(JobError::bury("for good, in a box")), Boxed, 1);
+    fails_with!(Error::NoRuntime, Error, 2);
+    for job in jobs.dead(10).await.unwrap() {
+        let (attempts, error) = &expected[job.id()];
+        assert_eq!(
+            (job.attempts(), job.error()),
+            (*attempts, Some(&**error)),
+            "{}",
+            job.id()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_closed_has_given_back_what_it_claimed() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    for n in 0..5 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+    }
+    let mut worker = jobs.worker().lease(HOUR).prefetch(5).start();
+    let held = support::jobs::next(&mut worker).await;
+    soon(worker.close()).await;
+    let counts = jobs.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (4, 1));
+    let count = |set: &str| server.command::<u64>(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{set}")]);
+    assert_eq!((count("claimed"), count("watching"), count("idle")), (0, 0, 0));
+    assert!(held.done().await.unwrap(), "what was yielded stays");
+    // Without a server there is a limit.
+    let worker = jobs.worker().start();
+    server.stop();
+    let began = Instant::now();
+    soon(worker.close()).await;
+    assert!(began.elapsed() < 20 * SECOND, "{:?}", began.elapsed());
+    server.cont();
+}

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::Wheel;
+use tickwheel::{Wheel, delay_queue::Key};
 use tokio::time::Instant;
 
 use crate::lost::Validity;
@@ -20,8 +20,10 @@ pub(super) struct Claim {
     /// Shorter than `size` until it has been fetched.
     pub(super) payload: Vec<u8>,
     pub(super) size: usize,
-    /// How often it had been started before.
+    /// How many attempts had been made before, and whether it had been delivered before, which an attempt that
+    /// was put off counts as.
     pub(super) attempts: u32,
+    pub(super) was_delivered: bool,
     /// Microseconds since 1970, by Redis' clock.
     pub(super) due: u64,
     /// How late it was already by Redis' clock when it was taken, and from when on it has been later than
@@ -31,6 +33,11 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// Whether all of its payload is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.payload.len() >= self.size
+    }
+
     /// Returns how late the job is.
     pub(super) fn lateness(&self, now: Instant) -> Duration {
         self.overdue + now.saturating_duration_since(self.later_from)
@@ -48,6 +55,8 @@ pub(super) struct JobLease {
     limit: OnceLock<Instant>,
     /// Whether Redis has said that the job was cancelled while it ran.
     cancelled: AtomicBool,
+    /// Where the claim was put among those that are not due yet.
+    place: OnceLock<Key>,
 }
 
 impl JobLease {
@@ -60,7 +69,17 @@ impl JobLease {
             renewing: AtomicBool::new(false),
             limit: OnceLock::new(),
             cancelled: AtomicBool::new(false),
+            place: OnceLock::new(),
         })
+    }
+
+    /// Records where the claim was put that waits until it is due.
+    pub(super) fn set_place(&self, place: Key) {
+        let _ = self.place.set(place);
+    }
+
+    pub(super) fn place(&self) -> Option<Key> {
+        self.place.get().copied()
     }
 
     /// Records that the job was delivered and may take until `limit`.

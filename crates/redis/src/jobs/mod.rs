@@ -1,10 +1,6 @@
 //! `DelayedJobs`: a handle of a queue of delayed jobs.
 //!
-//! `queue` is what all handles, workers and jobs of a queue share. A `partition` has its keys and two
-//! `batcher`s, which send operations to Redis in batches. The scripts that run there are in `scripts/`, and
-//! `prelude.lua` describes how a job is stored. A `worker` consists of a stream, an `engine` that takes,
-//! holds and renews jobs, and an `inbox` between the two, in which `demand` decides how many jobs to start
-//! and `pace` how many it starts in a moment, which limits how many are claimed.
+//! `store` is what is in Redis, and `worker` what delivers jobs. `store` knows no worker.
 
 use std::{
     fmt,
@@ -23,50 +19,30 @@ use crate::{
     notifications::Notifications,
 };
 
-mod asking;
-mod batcher;
-mod change;
 mod claim;
-mod demand;
-mod engine;
-mod fetch;
-mod inbox;
-mod job;
-mod limits;
-mod listing;
-mod local;
-mod pace;
-mod partition;
-mod queue;
 mod report;
-mod run;
-mod sampling;
-mod sender;
-mod server;
 mod settings;
 mod stats;
-mod take;
-mod waiting;
+mod store;
 mod worker;
 
-use batcher::BATCH;
-use change::{Answer, Change};
-use limits::Limits;
-use local::LocalWorkers;
-use queue::{Queue, micros, micros_of};
-use server::Connected;
+use settings::HandleSettings;
 use stats::QueueLabels;
+use store::{
+    Queue,
+    batcher::BATCH,
+    change::{Answer, Change},
+    erased::Connected,
+    listing, micros, micros_of,
+    nearby::Nearby,
+    sampling,
+};
 
 /// The longest id of a job that is repeated, to which its deaths add when it was due.
 const LONGEST_REPEATED: usize = 1000;
 
-/// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
-const INTERVAL: Duration = Duration::from_secs(5);
-
-pub use job::Job;
 pub use report::{Cancelled, Counts, DeadJob, JobInfo, JobState, QueueSample, Repeated, WaitingJob};
-pub use run::{JobError, Run};
-pub use worker::{Worker, WorkerBuilder};
+pub use worker::{Job, JobError, Run, Worker, WorkerBuilder};
 
 /// A queue of jobs that become due later and outlive the process that scheduled them.
 ///
@@ -122,8 +98,8 @@ impl<C: Connection> DelayedJobs<C> {
             name.into(),
             1,
             None,
-            Limits::default(),
-            Arc::new(LocalWorkers::default()),
+            HandleSettings::default(),
+            Arc::new(Nearby::default()),
         ))
     }
 
@@ -134,8 +110,8 @@ impl<C: Connection> DelayedJobs<C> {
     /// and any other number is an error from then on.
     #[must_use]
     pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
-        let (notifications, limits) = (self.queue.notifications.clone(), self.queue.limits);
-        DelayedJobs::with(self.queue.with(partitions, notifications, limits))
+        let (notifications, settings) = (self.queue.notifications.clone(), self.queue.settings);
+        DelayedJobs::with(self.queue.with(partitions, notifications, settings))
     }
 
     /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up
@@ -144,8 +120,8 @@ impl<C: Connection> DelayedJobs<C> {
     /// Without notifications, a worker learns at once only of what this handle and its clones schedule.
     #[must_use]
     pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
-        let (partitions, limits) = (self.queue.given, self.queue.limits);
-        DelayedJobs::with(self.queue.with(partitions, Some(notifications.clone()), limits))
+        let (partitions, settings) = (self.queue.given, self.queue.settings);
+        DelayedJobs::with(self.queue.with(partitions, Some(notifications.clone()), settings))
     }
 
     /// Sets the size in bytes of the largest payload that this handle schedules and its workers deliver, 1
@@ -160,11 +136,11 @@ impl<C: Connection> DelayedJobs<C> {
     /// carry a reference to them.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> DelayedJobs<C> {
-        let limits = Limits {
+        let settings = HandleSettings {
             max_payload: bytes,
-            ..self.queue.limits
+            ..self.queue.settings
         };
-        self.with_limits(limits)
+        self.with_settings(settings)
     }
 
     /// Sets how long to wait for an answer of Redis before the attempt has failed: 2 seconds unless set, from
@@ -175,11 +151,11 @@ impl<C: Connection> DelayedJobs<C> {
     /// is dead and says why.
     #[must_use]
     pub fn answer_within(self, limit: Duration) -> DelayedJobs<C> {
-        let limits = Limits {
+        let settings = HandleSettings {
             answer_within: limit,
-            ..self.queue.limits
+            ..self.queue.settings
         };
-        self.with_limits(limits)
+        self.with_settings(settings)
     }
 
     /// Sets how many dead jobs the queue keeps, and for how long: 10,000 and half a year unless set.
@@ -190,16 +166,16 @@ impl<C: Connection> DelayedJobs<C> {
     /// first.
     #[must_use]
     pub fn keep_dead(self, count: u64, time: Duration) -> DelayedJobs<C> {
-        let limits = Limits {
+        let settings = HandleSettings {
             keep_dead: Some((count, time)),
-            ..self.queue.limits
+            ..self.queue.settings
         };
-        self.with_limits(limits)
+        self.with_settings(settings)
     }
 
-    fn with_limits(self, limits: Limits) -> DelayedJobs<C> {
+    fn with_settings(self, settings: HandleSettings) -> DelayedJobs<C> {
         let (partitions, notifications) = (self.queue.given, self.queue.notifications.clone());
-        DelayedJobs::with(self.queue.with(partitions, notifications, limits))
+        DelayedJobs::with(self.queue.with(partitions, notifications, settings))
     }
 
     fn with(queue: Queue) -> DelayedJobs<C> {
@@ -333,7 +309,7 @@ impl<C> DelayedJobs<C> {
     }
 
     async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<Answer, Error> {
-        let (size, limit) = (payload.len(), self.queue.limits.max_payload);
+        let (size, limit) = (payload.len(), self.queue.settings.max_payload);
         if size > limit {
             return Err(Error::InvalidSetting {
                 setting: "payload",
@@ -605,9 +581,7 @@ impl<C> DelayedJobs<C> {
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<C> {
         let labels = QueueLabels::new(&self.queue.wheel, &self.queue.name);
-        Watched::new(&self.queue.workers, move |workers| {
-            labels.exported(&workers.stats)
-        })
+        Watched::new(&self.queue.nearby, move |workers| labels.exported(&workers.stats))
     }
 
     /// Returns up to `limit` dead jobs, in the order in which they died.

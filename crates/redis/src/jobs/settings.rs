@@ -1,4 +1,4 @@
-//! `Settings`: the settings of a worker and their allowed values.
+//! The settings of a queue's handle and of a worker, and their allowed values.
 
 use std::time::Duration;
 
@@ -6,23 +6,91 @@ use tickwheel::Wheel;
 
 use crate::error::{Error, shortest_lease};
 
+/// The longest interval between two looks at a partition, and the interval while the partition is idle.
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The largest payload that may be allowed, because it is one answer on a connection that is shared.
+const LARGEST_PAYLOAD: usize = 16 << 20;
+/// The longest lease.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest look-ahead, because no other worker can take the jobs that one holds.
+const HOUR: Duration = Duration::from_secs(60 * 60);
+/// The largest prefetch, because every claim has to be renewed.
+const LARGEST_PREFETCH: usize = 10_000;
+
+fn wrong(setting: &'static str, value: String, allowed: &'static str) -> Result<(), Error> {
+    Err(Error::InvalidSetting {
+        setting,
+        value,
+        allowed,
+    })
+}
+
+/// The settings of a queue's handle.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(super) struct HandleSettings {
+    pub(super) max_payload: usize,
+    pub(super) answer_within: Duration,
+    /// How many dead jobs the queue keeps and for how long, if this handle says so.
+    pub(super) keep_dead: Option<(u64, Duration)>,
+}
+
+impl Default for HandleSettings {
+    fn default() -> HandleSettings {
+        HandleSettings {
+            max_payload: 1 << 20,
+            answer_within: Duration::from_secs(2),
+            keep_dead: None,
+        }
+    }
+}
+
+impl HandleSettings {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.max_payload > LARGEST_PAYLOAD {
+            return wrong(
+                "max_payload",
+                format!("{} bytes", self.max_payload),
+                "up to 16 MiB",
+            );
+        }
+        if !(Duration::from_millis(10)..=HOUR).contains(&self.answer_within) {
+            return wrong(
+                "answer_within",
+                format!("{:?}", self.answer_within),
+                "10 ms to an hour",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The settings of a worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorkerSettings {
     pub(super) lease: Duration,
     pub(super) attempts: u32,
+    /// How many jobs the consumer works on at once, if it is said.
+    pub(super) concurrency: Option<usize>,
     pub(super) prefetch: usize,
     pub(super) look_ahead: Duration,
     pub(super) time_limit: Option<Duration>,
 }
 
-/// The longest lease.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest look-ahead, because no other worker can take the jobs that one holds.
-const HOUR: Duration = Duration::from_secs(60 * 60);
-/// The largest prefetch, because every prefetched job has to be renewed.
-const MAX_PREFETCH: usize = 10_000;
+impl Default for WorkerSettings {
+    fn default() -> WorkerSettings {
+        WorkerSettings {
+            lease: Duration::from_secs(30),
+            attempts: 5,
+            concurrency: None,
+            prefetch: 32,
+            look_ahead: Duration::ZERO,
+            time_limit: None,
+        }
+    }
+}
 
-impl Settings {
+impl WorkerSettings {
     pub(super) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
         let shortest = shortest_lease(wheel.tick_duration());
         if !(shortest..=DAY).contains(&self.lease) {
@@ -32,17 +100,13 @@ impl Settings {
                 max: DAY,
             });
         }
-        let wrong = |setting, value, allowed| {
-            Err(Error::InvalidSetting {
-                setting,
-                value,
-                allowed,
-            })
-        };
         if self.attempts == 0 {
             return wrong("attempts", "0".to_owned(), "1 or more");
         }
-        if !(1..=MAX_PREFETCH).contains(&self.prefetch) {
+        if let Some(places) = self.concurrency.filter(|places| *places == 0) {
+            return wrong("concurrency", places.to_string(), "1 or more");
+        }
+        if !(1..=LARGEST_PREFETCH).contains(&self.prefetch) {
             return wrong("prefetch", self.prefetch.to_string(), "1 to 10,000");
         }
         if self.look_ahead > HOUR {

@@ -43,11 +43,11 @@ pub(super) struct QueueStats {
 }
 
 impl QueueStats {
-    /// Counts a delivery of a job that had been attempted before so many times.
-    pub(super) fn delivered(&self, lateness: Duration, attempts: u32) {
+    /// Counts a delivery of a job.
+    pub(super) fn delivered(&self, lateness: Duration, was_delivered: bool) {
         let micros = lateness.min(LATEST).as_micros() as u64;
         let bucket = LIMITS.partition_point(|limit| *limit < micros);
-        self.deliveries[usize::from(attempts > 0)][bucket].increment();
+        self.deliveries[usize::from(was_delivered)][bucket].increment();
         self.lateness.add(micros);
     }
 

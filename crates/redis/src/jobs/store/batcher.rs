@@ -1,0 +1,296 @@
+//! `Batcher`: sends the operations on the jobs of one partition in batches.
+//!
+//! Each runtime on which operations are asked for has a lane of its own, so that none waits for another. A
+//! lane sends one batch at a time. An operation is sent at once if no batch of its lane is in flight.
+//! Operations that arrive while one is in flight are sent together in the next one. Batching therefore delays
+//! no operation, and the more operations there are, the fewer commands each of them takes.
+//!
+//! Batches are named by the `sender` of their lane. A batch whose answer was lost is sent again under the
+//! same name, and Redis gives the same answer as at first. No batch is sent before its predecessor has been
+//! answered, so Redis keeps only one answer per sender. A lane ends when no operation waits, and leaves its
+//! sender to the next one, so there are only as many senders as there were lanes at once.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use redis::Value;
+use tokio::{
+    runtime::{Handle, Id},
+    task::yield_now,
+    time::Instant,
+};
+
+use super::{
+    asking::{ask, unexpected},
+    call_names::CallNames,
+    change::Answer,
+    erased::AnyConnection,
+    partition::text,
+};
+use crate::{
+    error::Error,
+    script::{Call, Script},
+};
+
+/// The largest number of jobs that a script looks at.
+pub(in crate::jobs) const BATCH: usize = 100;
+/// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other
+/// operation fails with it.
+const BATCH_BYTES: usize = 256 << 10;
+
+pub(in crate::jobs) struct Batcher {
+    server: Arc<dyn AnyConnection>,
+    script: &'static Script,
+    /// The keys of the partition.
+    keys: Vec<String>,
+    /// The first arguments of every call, after its name.
+    head: Vec<Vec<u8>>,
+    /// The time limit of one attempt.
+    attempt: Duration,
+    state: Mutex<Lanes>,
+}
+
+#[derive(Default)]
+struct Lanes {
+    /// The operations that wait, of each runtime that has a task which sends batches.
+    lanes: HashMap<Id, VecDeque<Operation>>,
+    /// The senders of lanes that have ended.
+    senders: Vec<CallNames>,
+}
+
+type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
+
+/// An operation on one job.
+pub(in crate::jobs) struct Operation {
+    arguments: Vec<Vec<u8>>,
+    asked: Instant,
+    /// When the answer becomes useless.
+    deadline: Instant,
+    /// Called once with the answer.
+    answer: Option<Answered>,
+}
+
+impl Operation {
+    /// Creates an operation. `answer` is called exactly once, with no lock of a batcher held.
+    pub(in crate::jobs) fn new(
+        arguments: Vec<Vec<u8>>,
+        deadline: Instant,
+        answer: impl FnOnce(Result<Answer, Error>) + Send + 'static,
+    ) -> Operation {
+        Operation {
+            arguments,
+            asked: Instant::now(),
+            deadline,
+            answer: Some(Box::new(answer)),
+        }
+    }
+
+    fn answer(mut self, answer: Result<Answer, Error>) {
+        if let Some(answered) = self.answer.take() {
+            answered(answer);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.arguments.iter().map(Vec::len).sum()
+    }
+}
+
+impl Drop for Operation {
+    /// Answers an operation whose task was dropped by a runtime that shut down.
+    fn drop(&mut self) {
+        if let Some(answered) = self.answer.take() {
+            answered(Err(Error::NoAnswer {
+                waited: self.asked.elapsed(),
+            }));
+        }
+    }
+}
+
+impl Batcher {
+    pub(in crate::jobs) fn new(
+        server: Arc<dyn AnyConnection>,
+        script: &'static Script,
+        keys: Vec<String>,
+        head: Vec<Vec<u8>>,
+        attempt: Duration,
+    ) -> Arc<Batcher> {
+        Arc::new(Batcher {
+            server,
+            script,
+            keys,
+            head,
+            attempt,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Adds operations to the lane of a runtime. They are sent together if they fit into one batch.
+    pub(in crate::jobs) fn push(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        operations: impl IntoIterator<Item = Operation>,
+    ) {
+        let mut operations = operations.into_iter().peekable();
+        if operations.peek().is_none() {
+            return;
+        }
+        let mut state = self.lock();
+        if let Some(waiting) = state.lanes.get_mut(&runtime.id()) {
+            waiting.extend(operations);
+            return;
+        }
+        state.lanes.insert(runtime.id(), operations.collect());
+        let sender = state.senders.pop().unwrap_or_else(CallNames::new);
+        drop(state);
+        let lane = Lane {
+            batcher: self.clone(),
+            runtime: runtime.id(),
+            sender: Some(sender),
+            is_sending: false,
+        };
+        runtime.spawn(lane.send_all());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the next batch, and the operations whose deadline has passed. If there is neither, ends the
+    /// lane.
+    fn next(&self, lane: &mut Lane) -> (Vec<Operation>, Vec<Operation>) {
+        let mut state = self.lock();
+        let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let Some(waiting) = state.lanes.get_mut(&lane.runtime) else {
+            return (batch, late);
+        };
+        let now = Instant::now();
+        while batch.len() < BATCH {
+            let fits = |operation: &Operation| batch.is_empty() || bytes + operation.bytes() <= BATCH_BYTES;
+            if !waiting.front().is_some_and(fits) {
+                break;
+            }
+            let Some(operation) = waiting.pop_front() else {
+                break;
+            };
+            if operation.deadline <= now {
+                late.push(operation);
+            } else {
+                bytes += operation.bytes();
+                batch.push(operation);
+            }
+        }
+        if batch.is_empty() && late.is_empty() {
+            state.lanes.remove(&lane.runtime);
+            state.senders.extend(lane.sender.take());
+        }
+        (batch, late)
+    }
+}
+
+/// Sends the batches of one runtime until no operation waits. If it is dropped before that with its runtime,
+/// it answers all of them.
+struct Lane {
+    batcher: Arc<Batcher>,
+    runtime: Id,
+    /// Until the lane has ended.
+    sender: Option<CallNames>,
+    /// Whether the outcome of the sender's last call is unknown.
+    is_sending: bool,
+}
+
+impl Lane {
+    async fn send_all(mut self) {
+        let batcher = self.batcher.clone();
+        loop {
+            // Tasks that were just woken, some of them by the last answers, push their operations first and
+            // so join this batch.
+            yield_now().await;
+            let (batch, late) = batcher.next(&mut self);
+            if batch.is_empty() && late.is_empty() {
+                return;
+            }
+            for operation in late {
+                // It was never sent, because the batches before it got no answer in time either.
+                let waited = operation.asked.elapsed();
+                operation.answer(Err(Error::NoAnswer { waited }));
+            }
+            if !batch.is_empty() {
+                self.send_batch(batch).await;
+            }
+        }
+    }
+
+    async fn send_batch(&mut self, mut batch: Vec<Operation>) {
+        let batcher = &self.batcher;
+        let Some(sender) = &mut self.sender else {
+            return;
+        };
+        let mut arguments = batcher.head.clone();
+        for operation in &mut batch {
+            arguments.append(&mut operation.arguments);
+        }
+        let sent = Instant::now();
+        let last = batch
+            .iter()
+            .map(|operation| operation.deadline)
+            .max()
+            .unwrap_or(sent);
+        let operations = batch.len();
+        let read = |answer: Value| numbers(&answer, operations).ok_or_else(|| unexpected(&answer));
+        self.is_sending = true;
+        let answers = loop {
+            sender.next_call();
+            let call = batcher.keys.iter().fold(batcher.script.call(), Call::key);
+            let call = call.arg(sender.sequence()).args(arguments.iter().cloned());
+            let server = &*batcher.server;
+            let answers = ask(server, call, batcher.attempt, last, read).await;
+            match &answers {
+                Ok(_) => sender.stored(),
+                Err(error) if sender.renew_if_copied(error) && Instant::now() < last => continue,
+                Err(_) => sender.given_up(),
+            }
+            break answers;
+        };
+        self.is_sending = false;
+        match answers {
+            Ok(answers) => {
+                for (operation, number) in batch.into_iter().zip(answers) {
+                    operation.answer(Ok(Answer::new(number, sent)));
+                }
+            }
+            Err(error) => {
+                for operation in batch {
+                    operation.answer(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let Some(mut sender) = self.sender.take() else {
+            return;
+        };
+        if self.is_sending {
+            sender.given_up();
+        }
+        let mut state = self.batcher.lock();
+        state.senders.push(sender);
+        let given_up = state.lanes.remove(&self.runtime);
+        drop(state);
+        // Their answers may push others.
+        drop(given_up);
+    }
+}
+
+/// Parses as many numbers as expected. Returns `None` if the answer is malformed.
+fn numbers(answer: &Value, expected: usize) -> Option<Vec<u64>> {
+    let numbers = text(answer)?.split(' ').map(|number| number.parse().ok());
+    let numbers = numbers.collect::<Option<Vec<u64>>>()?;
+    (numbers.len() == expected).then_some(numbers)
+}

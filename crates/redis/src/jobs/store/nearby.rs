@@ -1,0 +1,120 @@
+//! `Nearby`: the workers of one queue that share a handle, which learn of what it schedules without a message,
+//! and what is counted of them.
+
+use std::{
+    collections::BTreeMap,
+    fmt, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
+
+use crate::jobs::{settings::INTERVAL, stats::QueueStats};
+
+#[derive(Default)]
+pub(in crate::jobs) struct Nearby {
+    workers: Mutex<Vec<Weak<NearbyWorker>>>,
+    pub(in crate::jobs) stats: Arc<QueueStats>,
+}
+
+/// A worker of this process, as those who schedule jobs know it.
+#[derive(Debug)]
+pub(in crate::jobs) struct NearbyWorker {
+    pub(in crate::jobs) runtime: Handle,
+    /// Notified when the worker has something to do.
+    pub(in crate::jobs) has_work: Notify,
+    look_ahead: Duration,
+    news: Mutex<News>,
+}
+
+#[derive(Debug, Default)]
+struct News {
+    /// From when jobs may be claimed that this process has scheduled, by partition.
+    claimable: BTreeMap<usize, Instant>,
+    /// Whether Redis tells the worker of such jobs.
+    is_told: bool,
+    has_ended: bool,
+}
+
+impl Nearby {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<NearbyWorker>>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a worker on a runtime, which claims jobs so long before they are due.
+    pub(in crate::jobs) fn add(&self, runtime: Handle, look_ahead: Duration) -> Arc<NearbyWorker> {
+        let worker = Arc::new(NearbyWorker {
+            runtime,
+            has_work: Notify::new(),
+            look_ahead,
+            news: Mutex::default(),
+        });
+        let mut workers = self.lock();
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.push(Arc::downgrade(&worker));
+        drop(workers);
+        worker
+    }
+
+    fn workers(&self) -> Vec<Arc<NearbyWorker>> {
+        self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Tells the workers that a job of the partition is due at that time.
+    pub(in crate::jobs) fn expect_job(&self, partition: usize, due: Instant) {
+        for worker in self.workers() {
+            worker.expect_job(partition, due);
+        }
+    }
+
+    /// Returns the runtime of a worker that does not run on the same one as this.
+    pub(in crate::jobs) fn another_runtime(&self, worker: &NearbyWorker) -> Option<Handle> {
+        let is_elsewhere =
+            |other: &&Arc<NearbyWorker>| other.runtime.id() != worker.runtime.id() && !other.lock().has_ended;
+        // The last one to start has the best chance to be driven.
+        let workers = self.workers();
+        Some(workers.iter().rev().find(is_elsewhere)?.runtime.clone())
+    }
+}
+
+impl NearbyWorker {
+    fn lock(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn expect_job(&self, partition: usize, due: Instant) {
+        let mut news = self.lock();
+        let claimable = due.checked_sub(self.look_ahead).unwrap_or(due);
+        let is_known = news
+            .claimable
+            .get(&partition)
+            .is_some_and(|known| *known <= claimable);
+        if news.is_told || news.has_ended || is_known || claimable > Instant::now() + INTERVAL {
+            return;
+        }
+        news.claimable.insert(partition, claimable);
+        drop(news);
+        self.has_work.notify_one();
+    }
+
+    /// Takes the partitions of which jobs become due, each with when the first may be claimed.
+    pub(in crate::jobs) fn take_expected(&self) -> BTreeMap<usize, Instant> {
+        mem::take(&mut self.lock().claimable)
+    }
+
+    /// Records whether Redis tells the worker of jobs that are due.
+    pub(in crate::jobs) fn set_told(&self, is_told: bool) {
+        self.lock().is_told = is_told;
+    }
+
+    pub(in crate::jobs) fn end(&self) {
+        self.lock().has_ended = true;
+    }
+}
+
+impl fmt::Debug for Nearby {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nearby").finish_non_exhaustive()
+    }
+}

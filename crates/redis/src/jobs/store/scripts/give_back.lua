@@ -1,0 +1,18 @@
+-- Undoes a take whose reply never came, and keeps it from being carried out late.
+-- ARGV[3]: the token of the take. Returns how many jobs wait again.
+local token = ARGV[3]
+if is_late then return 0 end
+
+local returned = 0
+if is_repeated then
+  for _, id in ipairs(cmsgpack.unpack(last_reply)) do
+    local owner, attempts, at, limit, failure = read(id)
+    if owner == token and call('ZSCORE', claimed, id) then
+      wait(claimed, id, attempts, at, limit, failure)
+      returned = returned + 1
+    end
+  end
+end
+remember(cmsgpack.pack({}))
+if returned > 0 then hint() end
+return returned

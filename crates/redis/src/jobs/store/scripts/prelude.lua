@@ -1,0 +1,281 @@
+-- What the scripts begin with that change jobs. Each is a named call of a sender that has one call under way at a time.
+-- KEYS: due claimed running dead state payload watching idle repeats settings last. ARGV: the call's name, "@" and the sender's, and the
+-- names of the calls that may precede it, channel, and what each script says.
+--
+-- A job has its payload in `payload`, and is in exactly one of four sorted sets:
+--   due      waits; the score is its due time
+--   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
+--   running  was delivered; the score is the end of the lease
+--   dead     ran out of attempts, or was buried; the score is when
+-- `state` holds "token attempts due limit error" for each job that is claimed, was ever started or has failed: the token is "-" while
+-- nobody holds the job, and begins with "!" once a job that runs has been cancelled; the limit is the number of attempts under which it
+-- was started last, 0 for one that was never delivered; the error is that of its last attempt, and may be missing.
+-- `repeats` holds the grid of each job that comes again after it was done: its first point, and the distance of two.
+-- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a worker counts as there. Those in
+-- `watching`, a few, look when a job becomes due and are told of one that is due earlier. Those in `idle` are told when one of the few
+-- has no more room. So a due job costs a few takes, however many workers are idle.
+-- `settings` holds "paused" while no job may start, and "keep": how many dead jobs are kept, and for how long.
+-- `last` holds the last call of each sender: its name, its time and its reply. A repeated call answers as the first did. One that finds
+-- another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
+-- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves to another node, Redis runs
+-- no script with a key that does not.
+local due, claimed, running, dead, state, payload, watching, idle, repeats, settings, last = unpack(KEYS)
+local call, match = redis.call, string.match
+local name, sender, before = match(ARGV[1], '^([^ @]+)@?(%S*)(.*)$')
+local channel = ARGV[2]
+
+-- Where another program has written to one of the keys, a script would stop halfway.
+for place, key in ipairs(KEYS) do
+  local kind = call('TYPE', key).ok
+  local is_set = place <= 4 or place == 7 or place == 8
+  if kind ~= 'none' and kind ~= (is_set and 'zset' or 'hash') then
+    return redis.error_reply('WRONGTYPE ' .. key)
+  end
+end
+
+-- Redis' clock, in microseconds.
+local function clock()
+  local time = call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local now = clock()
+
+-- Lua writes 14 digits of a number unless it is told to write all. A score that is none of ours may be anything.
+local function exact(value)
+  return string.format('%.0f', math.max(0, math.min(value, 9e15)))
+end
+
+-- Who holds a job, its attempts, its due time, the limit of its attempts and its last error. Of one whose state is lost or damaged:
+-- nobody, none and now.
+local function parse(stored)
+  local owner, attempts, at, limit, failure = match(stored or '', '^(%S+) (%d+) (%d+) (%d+) ?(.*)$')
+  if not owner or #attempts > 9 or #at > 16 then return '-', '0', exact(now), '0', '' end
+  return owner, attempts, at, limit, failure
+end
+
+local function read(id)
+  return parse(call('HGET', state, id))
+end
+
+local function state_of(owner, attempts, at, limit, failure)
+  local head = owner .. ' ' .. attempts .. ' ' .. at .. ' ' .. limit
+  return failure == '' and head or head .. ' ' .. failure
+end
+
+local function write(id, ...)
+  call('HSET', state, id, state_of(...))
+end
+
+-- A job is put in its new place before it leaves the old one: where a command fails midway, none is nowhere.
+local function wait(from, id, attempts, at, limit, failure)
+  call('ZADD', due, at, id)
+  if from ~= due then call('ZREM', from, id) end
+  if attempts == '0' and limit == '0' and failure == '' then
+    call('HDEL', state, id)
+  else
+    write(id, '-', attempts, at, limit, failure)
+  end
+end
+
+local function forget(from, id)
+  call('ZREM', from, id)
+  call('HDEL', state, id)
+  call('HDEL', payload, id)
+  call('HDEL', repeats, id)
+end
+
+-- Returns the first point of a grid and the distance of two, or nothing for a job that does not come again.
+local function grid_of(stored)
+  local first, every = match(stored or '', '^(%d+) (%d+)$')
+  if not every then return nil end
+  return tonumber(first), tonumber(every)
+end
+
+-- Returns the last point of a grid up to a time, or nothing before its first point.
+local function last_point(first, every, time)
+  if time < first then return nil end
+  return time - (time - first) % every
+end
+
+-- Returns the point for which a job is due next that was due at `at`: the last one that has passed since then, which makes up for all
+-- that have, or the next one.
+local function next_point(first, every, at)
+  local passed = last_point(first, every, now)
+  if not passed then return first end
+  return passed > tonumber(at) and passed or passed + every
+end
+
+-- Lets a job that comes again wait for the next point of its grid.
+local function come_again(from, id, at, first, every)
+  wait(from, id, '0', exact(next_point(first, every, at)), '0', '')
+end
+
+-- How many dead jobs are kept, and for how many microseconds, unless a handle has said so: as Sidekiq does.
+local KEPT, KEPT_FOR = 10000, 15768000000000
+-- How many a script removes at most.
+local TRIMMED = 100
+
+-- Removes the dead jobs that are too many or too old.
+local function trim_dead()
+  local count, long = match(call('HGET', settings, 'keep') or '', '^(%d+) (%d+)$')
+  count, long = tonumber(count) or KEPT, tonumber(long) or KEPT_FOR
+  local excess = call('ZCARD', dead) - (call('ZSCORE', dead, '') and 1 or 0) - count
+  local gone = {}
+  if excess > 0 then gone = call('ZRANGE', dead, 0, math.min(excess, TRIMMED) - 1) end
+  if #gone < TRIMMED then
+    -- Those that are too many are the oldest, so they come first here too.
+    local old = call('ZRANGE', dead, '-inf', '(' .. exact(now - long), 'BYSCORE', 'LIMIT', 0, TRIMMED)
+    if #old > #gone then gone = old end
+  end
+  if not gone[1] then return end
+  call('ZREM', dead, unpack(gone))
+  call('HDEL', state, unpack(gone))
+  call('HDEL', payload, unpack(gone))
+end
+
+-- Returns whether the job comes again all the same. Its death is an entry of its own then.
+local function bury(from, id, attempts, at, failure)
+  local first, every = grid_of(call('HGET', repeats, id))
+  local buried = id
+  if every then
+    buried = id .. '@' .. at
+    call('HSET', payload, buried, call('HGET', payload, id) or '')
+  end
+  call('ZADD', dead, exact(now), buried)
+  write(buried, '-', attempts, at, '0', failure)
+  if every then
+    come_again(from, id, at, first, every)
+  else
+    call('ZREM', from, id)
+  end
+  trim_dead()
+  return every ~= nil
+end
+
+-- Counts an attempt to deliver a job that failed for its payload. It waits for a second, so that a worker which can may take it.
+local function fail(from, id, attempts, at, most, failure)
+  attempts = exact(attempts + 1)
+  if tonumber(attempts) >= most then
+    bury(from, id, attempts, at, failure)
+  else
+    wait(from, id, attempts, exact(now + 1000000), '0', failure)
+  end
+end
+
+-- Lets go of a job that was cancelled while it ran, once its worker has confirmed that or its lease has ended. It may have been scheduled
+-- to repeat again meanwhile. Returns whether it waits then.
+local function let_go(from, id)
+  local first, every = grid_of(call('HGET', repeats, id))
+  if every then
+    come_again(from, id, '0', first, every)
+  else
+    forget(from, id)
+  end
+  return every ~= nil
+end
+
+local function is_paused()
+  return call('HEXISTS', settings, 'paused') == 1
+end
+
+-- How many workers watch, and how many of the idle are called at most to reach one.
+local WATCHERS, CALLS = 2, 8
+-- No job has an empty id, and no worker an empty name. Its score is behind every time.
+local NOBODY = ''
+
+-- How long a worker may take to look that was told to, before others are told in its place.
+local PROMPT = 300000
+
+-- Publishes an empty message, and returns how many have heard of it. A cluster knows only of those that are connected to this node.
+-- A user who may not publish has done everything else.
+local function publish(to)
+  local heard = redis.pcall('PUBLISH', channel .. ':' .. to, '')
+  return type(heard) == 'number' and heard or 0
+end
+
+-- Has all workers renew what they hold, whereby they learn what has been cancelled.
+local function have_renewed()
+  publish('renew')
+end
+
+-- Tells so many idle workers to look.
+local function call_idle(wanted)
+  for _ = 1, CALLS do
+    if wanted <= 0 then return end
+    local worker = call('ZRANGE', idle, '(+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+    if not worker then return end
+    call('ZREM', idle, worker)
+    wanted = wanted - publish(worker)
+  end
+end
+
+-- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left that watches.
+local function hint()
+  if is_paused() then return end
+  local heard = 0
+  for _, worker in ipairs(call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, 2 * WATCHERS + 1)) do
+    local reached = publish(worker)
+    if reached == 0 then
+      -- Who has heard it nevertheless watches again with its next take.
+      call('ZREM', watching, worker)
+    else
+      -- A worker that is suspended still has its connection. One that looks counts as there again.
+      call('ZADD', watching, 'LT', exact(now + PROMPT), worker)
+    end
+    heard = heard + reached
+  end
+  if heard == 0 then call_idle(1) end
+end
+
+-- Tells an idle worker of a job that nobody has taken though it has been due for long.
+local function hint_if_overdue()
+  if call('ZCOUNT', idle, '-inf', '(+inf') == 0 or is_paused() then return end
+  local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
+  if first and first + PROMPT < now then call_idle(1) end
+end
+
+-- Removes a worker that has no more room, and lets another one watch in its place.
+local function leave(worker, wanted)
+  call('ZREM', idle, worker)
+  call_idle(math.max(call('ZREM', watching, worker), wanted))
+end
+
+local past, last_reply = match(call('HGET', last, sender) or '', '^(%S+) %d+ (.*)$')
+local is_repeated = past == name
+local is_late = past and not is_repeated and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
+
+local function refuse()
+  return redis.error_reply('STALE another call of this sender was answered already')
+end
+
+-- How long the last call of a sender is remembered that sends no other.
+local REMEMBERED = 3600000000
+
+local function remember(reply)
+  hint_if_overdue()
+  call('HSET', last, sender, name .. ' ' .. exact(now) .. ' ' .. reply)
+  if past then return end
+  -- Each new sender makes room for others that are long gone.
+  local found = call('HRANDFIELD', last, 10, 'WITHVALUES')
+  for entry = 1, #found, 2 do
+    local at = match(found[entry + 1], '^%S+ (%d+) ')
+    if at and now - at > REMEMBERED then call('HDEL', last, found[entry]) end
+  end
+end
+
+local function is_cluster()
+  return redis.acl_check_cmd('CLUSTER', 'MYID') and type(redis.pcall('CLUSTER', 'MYID')) == 'string'
+end
+
+-- Once for each sender, which costs the later calls nothing.
+if not past and call('EXISTS', unpack(KEYS)) < #KEYS and is_cluster() then
+  for _, set in ipairs({ due, claimed, running, dead, watching, idle }) do
+    if call('EXISTS', set) == 0 then call('ZADD', set, '+inf', NOBODY) end
+  end
+  for _, hash in ipairs({ payload, repeats, settings, last }) do
+    if call('EXISTS', hash) == 0 then call('HSET', hash, NOBODY, '') end
+  end
+  if call('EXISTS', state) == 0 then write(NOBODY, '-', '0', '0', '0', '') end
+end
+

@@ -1,0 +1,221 @@
+-- Sweeps a partition: what a worker lost comes again or is dead, and up to `limit` jobs are claimed that come due.
+-- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has more than that has its
+-- payload read by fetch.lua, and what has more than `largest` is not delivered.
+-- ARGV, from the third on: token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost, the largest
+-- payload, how many bytes of payload the reply may have, up to how many jobs may be claimed that are not due yet, and the name under
+-- which the worker listens, which is empty if it does not.
+-- Returns Redis' time, when the next job is due, when the next lease ends (empty where there is none, and for a worker that others
+-- tell), 1 where this call is remembered, and 1 where the worker is known as one that has room; then for each job its id, payload, the
+-- size of that, attempts so far, due time, and 1 if it was delivered before. A job that cannot be delivered has no size, and the reason
+-- instead of a payload.
+local token = ARGV[3]
+local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local again = ARGV[8] == 'again'
+local largest, room = tonumber(ARGV[9]), tonumber(ARGV[10])
+local limit_ahead, worker = tonumber(ARGV[11]), ARGV[12]
+local paused = is_paused()
+local reply = { '', '', '', '', '' }
+
+-- The error of a job whose worker has died or was cut off, or that has taken longer than it may.
+local RAN_OUT = 'its lease ran out'
+
+local function first(set)
+  local score = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+  return score and score ~= 'inf' and exact(score)
+end
+
+-- How long a worker counts as there that does not look again: it does so every five seconds.
+local SEEN_FOR = 7000000
+-- How many idle workers are few enough that each looks for a job that has been due for a while, in case those that watch are suspended.
+local FEW, OVERDUE, APART = 6, 400000, 50000
+
+-- Returns how many workers watch, without those that have no connection any more. In a cluster it may be to another node.
+local function watchers()
+  local here = call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, WATCHERS)
+  local gone = {}
+  for _, other in ipairs(here) do
+    local known = redis.pcall('PUBSUB', 'NUMSUB', channel .. ':' .. other)
+    if known[2] == 0 then gone[#gone + 1] = other end
+  end
+  if not gone[1] or is_cluster() then return #here end
+  call('ZREM', watching, unpack(gone))
+  return #here - #gone
+end
+
+-- Records whether the worker has room for more than it was given. Returns whether it watches, or does not listen; if it is one of few
+-- that are idle, also by how much later than those that watch it looks.
+local function enlist(given)
+  if worker == '' then return true end
+  local next_due = first(due)
+  local is_due = next_due and tonumber(next_due) <= now
+  if given < limit then
+    for _, set in ipairs({ watching, idle }) do
+      local gone = call('ZRANGE', set, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
+      if gone[1] then call('ZREM', set, unpack(gone)) end
+    end
+    reply[5] = '1'
+    if call('ZSCORE', watching, worker) or watchers() < WATCHERS then
+      call('ZADD', watching, exact(now + SEEN_FOR), worker)
+      call('ZREM', idle, worker)
+      return true
+    end
+    call('ZADD', idle, exact(now + SEEN_FOR), worker)
+    local others = call('ZCOUNT', idle, '-inf', '(+inf') - 1
+    return false, others < FEW and OVERDUE + others * APART
+  end
+  if limit > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
+    -- Nobody could watch in its place.
+    if call('ZSCORE', watching, worker) then reply[5] = '1' end
+  else
+    leave(worker, is_due and WATCHERS or 0)
+  end
+  return true
+end
+
+-- The reply's head is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment at
+-- which the reply arrives, and what has passed by then makes its jobs late.
+local function finish(given)
+  local watches, later = enlist(given)
+  local next_due, next_claim, next_running = not paused and first(due), first(claimed), first(running)
+  local next_end = next_claim or next_running
+  if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
+  reply[1] = exact(clock())
+  for place, at in pairs({ [2] = next_due or nil, [3] = next_end or nil }) do
+    if watches then
+      reply[place] = at
+    elseif later then
+      reply[place] = exact(math.max(at, now) + later)
+    end
+  end
+  return reply
+end
+
+local function add(...)
+  for _, value in ipairs({ ... }) do reply[#reply + 1] = value end
+end
+
+local function add_job(id, size, attempts, at, stored_limit)
+  local body = ''
+  if size <= room then
+    body = call('HGET', payload, id)
+    room = room - size
+  end
+  add(id, body, exact(size), attempts, at, stored_limit ~= '0' and '1' or '0')
+end
+
+-- A repeated take answers with what the first one claimed and still holds.
+if is_repeated then
+  local ids = cmsgpack.unpack(last_reply)
+  for _, id in ipairs(ids) do
+    local owner, attempts, at, stored_limit = read(id)
+    if owner == token and call('HEXISTS', payload, id) == 1 then
+      call('ZADD', claimed, 'XX', exact(now + lease), id)
+      add_job(id, call('HSTRLEN', payload, id), attempts, at, stored_limit)
+    end
+  end
+  reply[4] = '1'
+  return finish(#ids)
+end
+if is_late then return refuse() end
+
+local returned = 0
+for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+  local owner, attempts, at, stored_limit = read(id)
+  -- Of one whose state is lost, no limit is known.
+  local attempts_limit = stored_limit == '0' and most or tonumber(stored_limit)
+  local waits = true
+  if string.sub(owner, 1, 1) == '!' then
+    waits = let_go(running, id)
+  elseif tonumber(attempts) >= attempts_limit then
+    waits = bury(running, id, attempts, at, RAN_OUT)
+  else
+    wait(running, id, attempts, at, stored_limit, RAN_OUT)
+  end
+  if waits then returned = returned + 1 end
+end
+for _, id in ipairs(call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+  local _, attempts, at, stored_limit, failure = read(id)
+  wait(claimed, id, attempts, at, stored_limit, failure)
+  returned = returned + 1
+end
+trim_dead()
+
+-- Why an id is none of ours.
+local function foreign(id)
+  if #id > 1024 then return 'its id has ' .. #id .. ' bytes' end
+  if not string.find(id, '[\128-\255]') then return nil end
+  -- Each valid sequence leaves a space, so that what stands around it does not become one.
+  for _, sequence in ipairs({
+    '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
+    '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]',
+  }) do
+    id = string.gsub(id, sequence, ' ')
+  end
+  return string.find(id, '[\128-\255]') and 'its id is not UTF-8'
+end
+
+local gone, ids = {}, {}
+local found = {}
+if limit > 0 and not paused then
+  found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
+end
+if found[1] then
+  local names = {}
+  for entry = 1, #found, 2 do names[#names + 1] = found[entry] end
+  local states = call('HMGET', state, unpack(names))
+  local scores, after = {}, {}
+  local till = exact(now + lease)
+  local whole = room
+  for n, id in ipairs(names) do
+    local _, attempts, _, stored_limit, failure = parse(states[n])
+    local at = exact(found[2 * n])
+    -- What is not due yet leaves room for what is.
+    if tonumber(at) > now and n > limit_ahead then break end
+    local size = call('HSTRLEN', payload, id)
+    local why = foreign(id)
+    if why then
+      bury(due, id, attempts, at, why)
+      add(string.sub(id, 1, 64), why, '', attempts, at, '')
+    elseif size > largest then
+      why = 'its payload of ' .. size .. ' bytes is larger than the ' .. largest .. ' bytes that the worker accepts'
+      fail(due, id, attempts, at, most, why)
+      add(id, why, '', attempts, at, '')
+    elseif size > room and size <= whole then
+      -- The next take has room for it.
+      break
+    else
+      gone[#gone + 1] = id
+      -- One whose payload Redis has lost is lost.
+      if size > 0 or call('HEXISTS', payload, id) == 1 then
+        ids[#ids + 1] = id
+        scores[#scores + 1] = till
+        scores[#scores + 1] = id
+        after[#after + 1] = id
+        after[#after + 1] = state_of(token, attempts, at, stored_limit, failure)
+        add_job(id, size, attempts, at, stored_limit)
+      else
+        call('HDEL', state, id)
+        call('HDEL', repeats, id)
+      end
+    end
+  end
+  if scores[1] then
+    call('ZADD', claimed, unpack(scores))
+    call('HSET', state, unpack(after))
+  end
+  if gone[1] then call('ZREM', due, unpack(gone)) end
+end
+
+-- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
+if #ids > 0 or again then
+  remember(cmsgpack.pack(ids))
+  reply[4] = '1'
+end
+finish(#ids)
+-- What came back and is not taken here is for the others.
+if returned > 0 then
+  local next_due = first(due)
+  if next_due and tonumber(next_due) <= now then hint() end
+end
+return reply

@@ -1,0 +1,248 @@
+-- Carries out a batch of changes of one partition, of jobs that are there already and of the partition's settings. It runs also when
+-- Redis is out of memory.
+-- ARGV, from the third on, for each change: its name and its arguments, as `change.rs` writes them.
+-- Returns a number for each change, with a space between two: 0 where the job was not as the change wants it, and else what each says.
+--
+-- Starts and dones, which every job needs, are carried out together: a few commands for all of a batch.
+if is_repeated then return last_reply end
+if is_late then return refuse() end
+
+local answers = {}
+local wake, renew = false, false
+
+-- Workers look again when there is another first one.
+local function wake_if_first(id)
+  if call('ZRANGE', due, 0, 0)[1] == id then wake = true end
+end
+
+local function wait_again(from, id, attempts, at, limit, failure)
+  wait(from, id, attempts, at, limit, failure)
+  wake_if_first(id)
+end
+
+local function let_go_again(from, id)
+  if let_go(from, id) then wake_if_first(id) end
+end
+
+-- Starts or dones that are yet to be carried out, and which changes of the batch they are.
+local which, ids, tokens, leases, limits, places = nil, {}, {}, {}, {}, {}
+
+local function carry_out()
+  if not which then return end
+  local set = which == 'start' and claimed or running
+  local states = call('HMGET', state, unpack(ids))
+  local ends = call('ZMSCORE', set, unpack(ids))
+  local grids = call('HMGET', repeats, unpack(ids))
+  local paused = which == 'start' and is_paused()
+  local held, scores, after = {}, {}, {}
+  for n, id in ipairs(ids) do
+    local owner, attempts, at, limit, failure = parse(states[n])
+    local till, token = ends[n], tokens[n]
+    local is_held = owner == token and till and tonumber(till) > now
+    answers[places[n]] = is_held and '1' or '0'
+    if which == 'start' and owner == token and till and (paused or tonumber(at) > now) then
+      -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
+      wait_again(claimed, id, attempts, at, limit, failure)
+      answers[places[n]] = '0'
+    elseif is_held then
+      local first, every = grid_of(grids[n])
+      if every and which == 'done' then
+        come_again(running, id, at, first, every)
+        wake_if_first(id)
+        answers[places[n]] = '2'
+      else
+        held[#held + 1] = id
+      end
+      if which == 'start' then
+        -- This delivery is for all points that have passed.
+        local passed = every and last_point(first, every, now)
+        if passed and passed > tonumber(at) then at = exact(passed) end
+        scores[#scores + 1] = exact(now + leases[n])
+        scores[#scores + 1] = id
+        after[#after + 1] = id
+        after[#after + 1] = state_of(owner, exact(attempts + 1), at, limits[n], failure)
+      end
+    elseif till and owner == '!' .. token then
+      let_go_again(running, id)
+    end
+  end
+  if held[1] then
+    if which == 'start' then
+      call('ZADD', running, unpack(scores))
+      call('HSET', state, unpack(after))
+      call('ZREM', claimed, unpack(held))
+    else
+      call('ZREM', running, unpack(held))
+      call('HDEL', state, unpack(held))
+      call('HDEL', payload, unpack(held))
+    end
+  end
+  which, ids, tokens, leases, limits, places = nil, {}, {}, {}, {}, {}
+end
+
+-- Every other change, of which a batch has few. Each returns its answer, or 1.
+local other
+
+local function other_changes()
+  -- Returns 2 if the job comes again.
+  local function bury_or_repeat(from, id, attempts, at, failure)
+    if not bury(from, id, attempts, at, failure) then return '1' end
+    wake_if_first(id)
+    return '2'
+  end
+
+  -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
+  local of_holders = {
+    -- Takes back a start that was never seen.
+    unstart = { from = { running }, act = function(from, id, _, attempts, at, limit, failure)
+      wait_again(from, id, exact(attempts - 1), at, attempts == '1' and '0' or limit, failure)
+    end },
+    release = { from = { claimed }, act = function(from, id, _, attempts, at, limit, failure)
+      wait_again(from, id, attempts, at, limit, failure)
+    end },
+    -- Nobody holds a claim while nothing may start.
+    renew = { from = { running, claimed }, act = function(from, id, lease, attempts, at, limit, failure)
+      if from == claimed and is_paused() then
+        wait(from, id, attempts, at, limit, failure)
+        return '0'
+      end
+      call('ZADD', from, exact(now + lease), id)
+    end },
+    bury = { from = { running }, act = function(from, id, failure, attempts, at)
+      return bury_or_repeat(from, id, attempts, at, failure)
+    end },
+    -- Of a worker that could not fetch the payload.
+    unfetched = { from = { claimed }, act = function(from, id, limit, attempts, at)
+      fail(from, id, attempts, at, tonumber(limit),
+        'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
+    end },
+    retry = { from = { running }, act = function(from, id, delay, attempts, at, limit, _, failure)
+      if tonumber(attempts) >= tonumber(limit) then return bury_or_repeat(from, id, attempts, at, failure) end
+      wait_again(from, id, attempts, exact(now + delay), limit, failure)
+    end },
+    -- The start does not count.
+    snooze = { from = { running }, act = function(from, id, delay, attempts, _, limit, failure)
+      wait_again(from, id, exact(attempts - 1), exact(now + delay), limit, failure)
+    end },
+    -- The handler of a job that was cancelled has ended.
+    confirm = { from = {} },
+  }
+
+  local function of_holder(change, id, token, argument, failure)
+    local owner, attempts, at, limit, last_failure = read(id)
+    if owner == '!' .. token then
+      if change == 'renew' then return '2' end
+      if call('ZSCORE', running, id) then let_go_again(running, id) end
+      return '0'
+    end
+    if owner ~= token then return '0' end
+    for _, from in ipairs(of_holders[change].from) do
+      local score = call('ZSCORE', from, id)
+      if score and tonumber(score) > now then
+        return of_holders[change].act(from, id, argument, attempts, at, limit, last_failure, failure) or '1'
+      end
+    end
+    return '0'
+  end
+
+  -- Lets act on a job that is in one of these sets, or returns 0.
+  local function of_anybody(id, sets, act)
+    for _, from in ipairs(sets) do
+      if call('ZSCORE', from, id) then
+        act(from)
+        return '1'
+      end
+    end
+    return '0'
+  end
+
+  -- Acts on so many dead jobs, and returns how many they were.
+  local function of_dead(limit, act)
+    local found = call('ZRANGE', dead, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, math.min(limit, 100))
+    for _, id in ipairs(found) do act(dead, id) end
+    return tostring(#found)
+  end
+
+  local function revive(from, id)
+    wait_again(from, id, '0', exact(now), '0', '')
+  end
+
+  return {
+    of_holder = of_holder,
+    cancel = function(id)
+      if of_anybody(id, { due, claimed }, function(from) forget(from, id) end) == '1' then return '1' end
+      if not call('ZSCORE', running, id) then return '0' end
+      local repeated = call('HDEL', repeats, id) == 1
+      local owner, attempts, at, limit, failure = read(id)
+      if string.sub(owner, 1, 1) == '!' then return repeated and '2' or '0' end
+      -- Its holder has lost it with this.
+      write(id, '!' .. owner, attempts, at, limit, failure)
+      renew = true
+      return '2'
+    end,
+    reschedule = function(id, delay)
+      return of_anybody(id, { due, claimed }, function(from)
+        local _, attempts, _, limit, failure = read(id)
+        wait_again(from, id, attempts, exact(now + delay), limit, failure)
+      end)
+    end,
+    revive = function(id) return of_anybody(id, { dead }, function(from) revive(from, id) end) end,
+    purge = function(id) return of_anybody(id, { dead }, function(from) forget(from, id) end) end,
+    revive_dead = function(limit) return of_dead(limit, revive) end,
+    purge_dead = function(limit) return of_dead(limit, forget) end,
+    pause = function()
+      local changed = call('HSET', settings, 'paused', '1') == 1
+      renew = renew or changed
+      return changed and '1' or '0'
+    end,
+    resume = function()
+      local changed = call('HDEL', settings, 'paused') == 1
+      wake = wake or changed
+      return changed and '1' or '0'
+    end,
+    keep = function(count, long)
+      call('HSET', settings, 'keep', count .. ' ' .. long)
+      trim_dead()
+      return '1'
+    end,
+    -- Of a worker that ends.
+    close = function(worker)
+      leave(worker, 0)
+      return '1'
+    end,
+  }
+end
+
+-- How many arguments each change has after its name.
+local ARGUMENTS = {
+  start = 4, done = 2, renew = 3, release = 2, unstart = 2, unfetched = 3, retry = 4, bury = 3, snooze = 3, confirm = 2,
+  cancel = 1, reschedule = 2, revive = 1, purge = 1, revive_dead = 1, purge_dead = 1, pause = 0, resume = 0, keep = 2, close = 1,
+}
+
+local at, place = 3, 0
+while at <= #ARGV do
+  local change, first, second, third, fourth = unpack(ARGV, at, at + 4)
+  place = place + 1
+  if change == 'start' or change == 'done' then
+    if which ~= change then carry_out() end
+    which = change
+    local n = #ids + 1
+    ids[n], tokens[n], leases[n], limits[n], places[n] = first, second, third, fourth, place
+  else
+    -- In the order in which they were asked for.
+    carry_out()
+    other = other or other_changes()
+    if other[change] then
+      answers[place] = other[change](first, second)
+    else
+      answers[place] = other.of_holder(change, first, second, third, fourth)
+    end
+  end
+  at = at + 1 + ARGUMENTS[change]
+end
+carry_out()
+local reply = table.concat(answers, ' ')
+remember(reply)
+if renew then have_renewed() end
+if wake then hint() end
+return reply

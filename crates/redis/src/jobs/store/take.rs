@@ -1,0 +1,138 @@
+//! `take`: takes jobs from Redis and parses the answer.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::Value;
+use tokio::time::Instant;
+
+use super::{
+    Queue,
+    asking::{unexpected, within},
+    call_names::CallName,
+    micros,
+    partition::{lossy, text},
+};
+use crate::{
+    error::Error,
+    jobs::{
+        claim::{Claim, JobLease, valid_until},
+        settings::WorkerSettings,
+    },
+    nonce::Nonce,
+};
+
+/// A take of one worker on one partition.
+#[derive(Clone, Debug)]
+pub(in crate::jobs) struct TakeRequest {
+    pub(in crate::jobs) call: CallName,
+    pub(in crate::jobs) partition: usize,
+    pub(in crate::jobs) limit: usize,
+    /// How many jobs may be claimed up to one that is not due yet.
+    pub(in crate::jobs) limit_ahead: usize,
+    /// The name under which the worker listens.
+    pub(in crate::jobs) ear: Option<Nonce>,
+    /// How many bytes of payload the answer may have.
+    pub(in crate::jobs) bytes: usize,
+    /// Whether it has been sent before without an answer.
+    pub(in crate::jobs) is_repeated: bool,
+}
+
+pub(in crate::jobs) struct Taken {
+    /// Claims, each with the instant from which it may be delivered.
+    pub(in crate::jobs) claims: Vec<(Instant, Claim)>,
+    /// Jobs that cannot be delivered, each as an error.
+    pub(in crate::jobs) undeliverable: Vec<Error>,
+    /// Whether Redis remembers the take.
+    pub(in crate::jobs) is_stored: bool,
+    /// Whether Redis knows the worker as one that has room.
+    pub(in crate::jobs) is_listed: bool,
+    /// When the next job is due, and when the next lease ends, unless others look and tell this worker.
+    pub(in crate::jobs) next_due: Option<Instant>,
+    pub(in crate::jobs) next_end: Option<Instant>,
+}
+
+pub(in crate::jobs) async fn take(
+    queue: Arc<Queue>,
+    settings: WorkerSettings,
+    request: TakeRequest,
+) -> (TakeRequest, Result<Taken, Error>) {
+    let sent = Instant::now();
+    let call = queue.partitions[request.partition]
+        .take(&request.call)
+        .arg(request.limit)
+        .arg(micros(settings.look_ahead))
+        .arg(micros(settings.lease))
+        .arg(settings.attempts)
+        .arg(if request.is_repeated { "again" } else { "" })
+        .arg(queue.settings.max_payload)
+        .arg(request.bytes)
+        .arg(request.limit_ahead)
+        .arg(request.ear.map_or(String::new(), |ear| ear.to_string()));
+    let limit = queue.settings.answer_within.min(settings.lease);
+    let probe = Arc::new(call.probe());
+    let answer = within(limit, async {
+        // The first answer may still be filling the connection.
+        if request.is_repeated {
+            queue.server.send(probe).await?;
+        }
+        queue.server.send(Arc::new(call)).await
+    })
+    .await;
+    // A take that is repeated renews the claims of the first.
+    let until = valid_until(&queue.wheel, sent, settings.lease);
+    let taken = answer.and_then(|answer| read(&answer, &request, until).ok_or_else(|| unexpected(&answer)));
+    (request, taken)
+}
+
+/// Parses an answer. Returns `None` if it is malformed.
+fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> {
+    let Value::Array(values) = answer else { return None };
+    let (head, jobs) = values.split_at_checked(5)?;
+    let now: u64 = text(&head[0])?.parse().ok()?;
+    // Redis read its clock before the answer arrived, so counting from now is never early.
+    let here = Instant::now();
+    let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
+    let next = |value| {
+        let text = text(value)?;
+        if text.is_empty() {
+            Some(None)
+        } else {
+            text.parse().ok().map(|at| Some(instant(at)))
+        }
+    };
+    let (mut claims, mut undeliverable) = (Vec::new(), Vec::new());
+    for job in jobs.chunks(6) {
+        let [id, Value::BulkString(payload), size, attempts, due, delivered] = job else {
+            return None;
+        };
+        let size = text(size)?;
+        if size.is_empty() {
+            undeliverable.push(Error::Undeliverable {
+                id: lossy(id)?,
+                reason: String::from_utf8_lossy(payload).into_owned(),
+            });
+            continue;
+        }
+        let due: u64 = text(due)?.parse().ok()?;
+        let token = request.call.token.clone();
+        let claim = Claim {
+            lease: JobLease::new(text(id)?.to_owned(), request.partition, token, until),
+            payload: payload.clone(),
+            size: size.parse().ok()?,
+            was_delivered: text(delivered)? == "1",
+            attempts: text(attempts)?.parse().ok()?,
+            due,
+            overdue: Duration::from_micros(now.saturating_sub(due)),
+            later_from: instant(due),
+        };
+        claims.push((instant(due), claim));
+    }
+    Some(Taken {
+        claims,
+        undeliverable,
+        is_stored: text(&head[3])? == "1",
+        is_listed: text(&head[4])? == "1",
+        next_due: next(&head[1])?,
+        next_end: next(&head[2])?,
+    })
+}

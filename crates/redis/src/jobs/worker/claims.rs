@@ -1,0 +1,368 @@
+//! `Claims`: what a worker holds. It keeps claims on the wheel until they are due, fetches large payloads, renews
+//! all leases, and gives back what the consumer does not ask for.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tickwheel::DelayQueue;
+use tokio::time::Instant;
+
+use super::{
+    Goodbye, UNASKED,
+    desk::{Desk, Status},
+};
+use crate::{
+    error::Error,
+    jobs::{
+        claim::{Claim, JobLease, valid_until},
+        store::{
+            CALL_LIMIT,
+            batcher::Operation,
+            change::{Answer, Change, Renewed},
+            fetch::fetch,
+        },
+    },
+    nonce::random_part,
+};
+
+/// How long a consumer may work on a job and not ask for another, before what is held on the wheel for it goes
+/// back, unless it is known to start another job soon. It comes due for others meanwhile.
+const UNASKED_AHEAD: Duration = Duration::from_millis(5);
+/// How long a started job waits to be fetched, before it goes back.
+const UNFETCHED: Duration = Duration::from_millis(200);
+/// How often a worker renews that is not told of jobs that were cancelled.
+const RENEW_UNTOLD: Duration = Duration::from_secs(1);
+/// The shortest interval between two renewals of a worker that is told.
+const RENEWALS_APART: Duration = Duration::from_millis(100);
+
+pub(super) struct Claims {
+    desk: Arc<Desk>,
+    /// Those that are not due yet.
+    on_wheel: DelayQueue<Claim>,
+    /// Those whose payload is being fetched.
+    fetching: FuturesUnordered<Fetching>,
+    renewed_at: Instant,
+    renew_at: Instant,
+    /// When the first of the held leases expires unless it is renewed.
+    expire_at: Instant,
+    /// Whether a renewal was refused since the lost leases were removed.
+    refused: Arc<AtomicBool>,
+}
+
+/// A claim whose payload is being fetched, with the instant from which it may be delivered.
+struct Fetching {
+    claim: Option<(Instant, Claim)>,
+    fetched: BoxFuture<'static, Fetched>,
+}
+
+type Fetched = Result<Option<Vec<u8>>, Error>;
+
+impl Future for Fetching {
+    type Output = (Option<(Instant, Claim)>, Fetched);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let fetched = self.fetched.as_mut().poll(cx);
+        fetched.map(|fetched| (self.claim.take(), fetched))
+    }
+}
+
+impl Claims {
+    pub(super) fn new(desk: Arc<Desk>) -> Claims {
+        let now = Instant::now();
+        Claims {
+            on_wheel: DelayQueue::on(&desk.queue.wheel),
+            fetching: FuturesUnordered::new(),
+            renewed_at: now,
+            renew_at: now,
+            expire_at: now + desk.settings.lease,
+            refused: Arc::default(),
+            desk,
+        }
+    }
+
+    pub(super) fn on_wheel(&self) -> usize {
+        self.on_wheel.len()
+    }
+
+    pub(super) fn fetching(&self) -> usize {
+        self.fetching.len()
+    }
+
+    /// Holds claims, each until the instant from which it may be delivered. Returns those that are due.
+    pub(super) fn hold(&mut self, claims: Vec<(Instant, Claim)>) -> Vec<Claim> {
+        let mut due_now = Vec::new();
+        for (due, claim) in claims {
+            self.desk.hold(&claim.lease);
+            if claim.is_whole() {
+                due_now.extend(self.place(due, claim));
+            } else {
+                self.fetch(due, claim);
+            }
+        }
+        due_now
+    }
+
+    /// Places a claim on the wheel until it is due, or returns it if it is due now.
+    fn place(&mut self, due: Instant, claim: Claim) -> Option<Claim> {
+        if due <= Instant::now() {
+            return Some(claim);
+        }
+        let lease = claim.lease.clone();
+        let place = self.on_wheel.insert_at(claim, due);
+        lease.set_place(place);
+        None
+    }
+
+    fn fetch(&mut self, due: Instant, claim: Claim) {
+        let (queue, lease) = (self.desk.queue.clone(), claim.lease.clone());
+        self.fetching.push(Fetching {
+            claim: Some((due, claim)),
+            fetched: async move { fetch(&queue, lease.partition, &lease.id, &lease.token).await }.boxed(),
+        });
+    }
+
+    /// Waits until claims are due. Those that are due at the same tick are returned together.
+    pub(super) async fn due(&mut self) -> Vec<Claim> {
+        poll_fn(|cx| self.poll_due(cx)).await
+    }
+
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Claim>> {
+        while let Poll::Ready(Some((claim, fetched))) = self.fetching.poll_next_unpin(cx) {
+            let claim = claim.and_then(|(due, claim)| self.fetched(due, claim, fetched));
+            if let Some(claim) = claim {
+                return Poll::Ready(vec![claim]);
+            }
+        }
+        match self.on_wheel.poll_expired(cx) {
+            Poll::Ready(Some(first)) => {
+                let mut due = vec![first];
+                self.on_wheel.expired(&mut due, usize::MAX);
+                Poll::Ready(due.into_iter().map(|due| due.into_inner()).collect())
+            }
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Goes on with a claim whose payload was fetched, or was not. Returns it if it is due now.
+    fn fetched(&mut self, due: Instant, mut claim: Claim, fetched: Fetched) -> Option<Claim> {
+        match fetched {
+            Ok(Some(payload)) => {
+                claim.payload = payload;
+                return self.place(due, claim);
+            }
+            // It was cancelled or lost.
+            Ok(None) => self.desk.let_go(&claim.lease),
+            Err(error) if error.is_unanswered() => self.count_unfetched(&claim),
+            Err(error) => {
+                self.desk.report(error);
+                self.give_back(|job| Change::GiveBack { job }, vec![claim], &None);
+            }
+        }
+        None
+    }
+
+    /// Counts an attempt for a claim whose payload could not be fetched in time.
+    fn count_unfetched(&self, claim: &Claim) {
+        let (desk, job) = (&self.desk, &claim.lease);
+        desk.report_undeliverable(Error::Undeliverable {
+            id: job.id.clone(),
+            reason: format!(
+                "its payload of {} bytes was not fetched within {:?}",
+                claim.size, desk.queue.settings.answer_within
+            ),
+        });
+        desk.let_go(job);
+        let attempts = desk.settings.attempts;
+        let arguments = Change::Unfetched { job, attempts }.arguments();
+        let counted = Operation::new(arguments, Instant::now() + CALL_LIMIT, drop);
+        desk.send(vec![(job.partition, counted)]);
+    }
+
+    // Renewal.
+
+    /// Returns when to renew leases, or to look for expired ones, next.
+    pub(super) fn next_renewal(&self) -> Instant {
+        self.renew_at.min(self.expire_at)
+    }
+
+    /// Lets the first renewal be due, as if the worker were not told of jobs that were cancelled.
+    pub(super) fn begin(&mut self) {
+        self.renew_at = Instant::now() + RENEW_UNTOLD.min(self.desk.settings.lease / 3);
+    }
+
+    /// Renews soon, because a job may have been cancelled.
+    pub(super) fn renew_soon(&mut self) {
+        self.renew_at = self.renew_at.min(self.renewed_at + RENEWALS_APART);
+    }
+
+    /// Renews what is due for it, and lets go of what is lost. A worker that `is_told` of jobs that were
+    /// cancelled renews after a third of the lease minus a random part, so that workers that started together
+    /// do not renew together.
+    pub(super) fn keep(&mut self, now: Instant, is_told: bool) {
+        if self.renew_at <= now {
+            let third = self.desk.settings.lease / 3;
+            let period = third - random_part(third / 5);
+            let longest = if is_told { period } else { RENEW_UNTOLD };
+            self.renewed_at = now;
+            self.renew_at = now + period.min(longest);
+            self.renew();
+        } else if self.expire_at <= now || self.refused.load(Ordering::Relaxed) {
+            self.remove_lost();
+        }
+    }
+
+    fn renew(&mut self) {
+        let mut renewals = Vec::new();
+        for job in self.remove_lost() {
+            let (desk, refused) = (self.desk.clone(), self.refused.clone());
+            let Some(lease) = job.begin_renewal(&desk.queue.wheel, desk.settings.lease) else {
+                continue;
+            };
+            let arguments = Change::Renew { job: &job, lease }.arguments();
+            let (partition, deadline) = (job.partition, job.validity.until());
+            let renewal = Operation::new(arguments, deadline, move |answer| {
+                if renewed(&desk, &job, answer, lease) == Renewed::Lost {
+                    refused.store(true, Ordering::Relaxed);
+                    desk.nearby.has_work.notify_one();
+                }
+            });
+            renewals.push((partition, renewal));
+        }
+        self.desk.send(renewals);
+    }
+
+    /// Lets go of the leases that are lost, and returns the others.
+    fn remove_lost(&mut self) -> Vec<Arc<JobLease>> {
+        self.refused.store(false, Ordering::Relaxed);
+        let (lasting, lost) = self.desk.remove_lost();
+        for place in lost.iter().filter_map(|lease| lease.place()) {
+            self.on_wheel.try_remove(&place);
+        }
+        let first = lasting.iter().map(|lease| lease.validity.until()).min();
+        self.expire_at = first.unwrap_or_else(|| Instant::now() + self.desk.settings.lease);
+        lasting
+    }
+
+    // Giving back.
+
+    /// Gives back what the consumer has not asked for or fetched in time.
+    pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
+        let is_unasked = status.is_busy(now, UNASKED);
+        let longest = if is_unasked { UNASKED } else { UNFETCHED };
+        let is_unfetched = status.started_since.is_some_and(|since| since + longest <= now);
+        if status.is_busy(now, patience_ahead(status)) {
+            self.give_back_ahead(&None);
+        }
+        if (is_unasked && status.has_due) || is_unfetched {
+            self.give_back_older(is_unasked.then_some(now), is_unfetched.then_some(now), &None);
+        }
+    }
+
+    /// Returns when something may have to go back next.
+    pub(super) fn next_return(&self, status: &Status, now: Instant) -> Option<Instant> {
+        let busy_from = |long| status.fetched_at.map(|at| at + long).filter(|at| *at > now);
+        let ready = (status.ready > 0).then(|| {
+            let unasked = busy_from(UNASKED).unwrap_or(now + UNASKED);
+            unasked.min(now + UNFETCHED)
+        });
+        let is_held = !self.on_wheel.is_empty() && !status.asked;
+        let ahead = is_held.then(|| busy_from(patience_ahead(status)).unwrap_or(now + UNASKED));
+        ready.into_iter().chain(ahead).min()
+    }
+
+    /// Gives back what is not due yet.
+    pub(super) fn give_back_ahead(&mut self, goodbye: &Goodbye) {
+        let claims = self.take_ahead();
+        self.give_back(|job| Change::GiveBack { job }, claims, goodbye);
+    }
+
+    fn take_ahead(&mut self) -> Vec<Claim> {
+        let mut claims = Vec::with_capacity(self.on_wheel.len());
+        while let Some(first) = self.on_wheel.peek() {
+            claims.push(self.on_wheel.remove(&first).into_inner());
+        }
+        claims
+    }
+
+    fn take_fetching(&mut self) -> Vec<Claim> {
+        let fetching = std::mem::take(&mut self.fetching);
+        fetching
+            .into_iter()
+            .filter_map(|fetching| Some(fetching.claim?.1))
+            .collect()
+    }
+
+    /// Gives back everything that the consumer was not shown, as far as it is known here.
+    pub(super) fn give_back_all(&mut self, goodbye: &Goodbye) {
+        self.give_back_ahead(goodbye);
+        let fetching = self.take_fetching();
+        self.give_back(|job| Change::GiveBack { job }, fetching, goodbye);
+        let now = Instant::now();
+        self.give_back_older(Some(now), Some(now), goodbye);
+    }
+
+    /// Gives back claims that have been due, and jobs that have been started, since before these instants.
+    fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>, goodbye: &Goodbye) {
+        let (claims, starts) = self.desk.take_back(due, started);
+        self.give_back(|job| Change::GiveBack { job }, claims, goodbye);
+        self.give_back(|job| Change::UndoStart { job }, starts, goodbye);
+    }
+
+    pub(super) fn give_back(&self, how: fn(&JobLease) -> Change<'_>, claims: Vec<Claim>, goodbye: &Goodbye) {
+        for claim in &claims {
+            self.desk.let_go(&claim.lease);
+        }
+        let desk = &self.desk;
+        desk.queue.give_back(&desk.nearby.runtime, how, claims, goodbye);
+    }
+}
+
+impl Drop for Claims {
+    /// Gives back what was not given back, because the runtime has ended before.
+    fn drop(&mut self) {
+        let mut claims = self.take_ahead();
+        claims.extend(self.take_fetching());
+        self.desk
+            .give_back_elsewhere(|job| Change::GiveBack { job }, claims);
+    }
+}
+
+/// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed; otherwise
+/// the lease expires.
+fn renewed(desk: &Desk, job: &JobLease, answer: Result<Answer, Error>, lease: Duration) -> Renewed {
+    job.end_renewal();
+    let (wheel, renewals) = (&desk.queue.wheel, &desk.queue.nearby.stats.renewals);
+    let Ok(answer) = answer else {
+        renewals.failed.increment();
+        return Renewed::Unknown;
+    };
+    let renewed = answer.renewed();
+    match renewed {
+        Renewed::Extended => {
+            renewals.renewed.increment();
+            job.validity.extend(valid_until(wheel, answer.sent, lease));
+        }
+        Renewed::Cancelled => job.cancel(),
+        Renewed::Lost | Renewed::Unknown => job.validity.lose(),
+    }
+    renewed
+}
+
+/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for
+/// it goes back.
+fn patience_ahead(status: &Status) -> Duration {
+    if status.starts_soon == 0 {
+        UNASKED_AHEAD
+    } else {
+        UNASKED
+    }
+}

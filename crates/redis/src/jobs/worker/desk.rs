@@ -1,0 +1,496 @@
+//! `Desk`: what a worker's stream, its engine and its jobs share.
+//!
+//! The engine puts claims on the desk that have become due. A poll of the stream asks for a job, whereupon as
+//! many claims are started as the consumer has places for, which makes them deliveries, and the stream yields
+//! the started jobs.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{held::HeldLeases, pace::Pace, places::Places};
+use crate::{
+    error::Error,
+    jobs::{
+        claim::{Claim, JobLease, valid_until},
+        settings::WorkerSettings,
+        store::{
+            Queue,
+            batcher::Operation,
+            change::{Answer, Change},
+            nearby::NearbyWorker,
+        },
+    },
+};
+
+/// The shortest interval between two errors that the stream yields.
+const ERRORS_APART: Duration = Duration::from_secs(1);
+
+pub(super) struct Desk {
+    pub(super) queue: Arc<Queue>,
+    pub(super) settings: WorkerSettings,
+    /// With the runtime of the engine, on which claims are started too: whoever polls the stream may stop at
+    /// any time. The engine is notified of work there.
+    pub(super) nearby: Arc<NearbyWorker>,
+    /// Cancelled once a worker that ends has given back everything that it could.
+    pub(super) given_back: CancellationToken,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Claims that have become due, by due time and then by the order in which they were added.
+    due: BTreeMap<(u64, u64), Ready>,
+    added: u64,
+    starting: usize,
+    started: VecDeque<Ready>,
+    /// All leases that are renewed, of claims and of jobs.
+    held: HeldLeases,
+    places: Places,
+    pace: Pace,
+    /// Whether the consumer waits for a job.
+    asked: bool,
+    waker: Option<Waker>,
+    error: Option<Error>,
+    last_error: Option<Instant>,
+    /// Whether the stream was dropped or closed.
+    closed: bool,
+    /// Whether the stream has ended, with its runtime or its wheel.
+    ended: bool,
+}
+
+/// A claim that has become due or been started, and since when.
+struct Ready {
+    claim: Claim,
+    since: Instant,
+}
+
+/// The part of the state that the engine reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Status {
+    /// Whether the consumer waits for a job.
+    pub(super) asked: bool,
+    pub(super) closed: bool,
+    /// Claims that have become due and that the consumer has not fetched.
+    pub(super) ready: usize,
+    /// How many places the consumer has, if it has said so, and how many are free.
+    pub(super) places: Option<usize>,
+    pub(super) free: usize,
+    /// How many jobs the consumer starts in the time that was asked about.
+    pub(super) starts_soon: usize,
+    /// When it last fetched a job.
+    pub(super) fetched_at: Option<Instant>,
+    /// Whether a due claim waits, and since when the first started one has.
+    pub(super) has_due: bool,
+    pub(super) started_since: Option<Instant>,
+}
+
+impl Status {
+    /// Whether the consumer has been working for so long without asking for another job.
+    pub(super) fn is_busy(&self, now: Instant, long: Duration) -> bool {
+        !self.asked && self.fetched_at.is_some_and(|at| at + long <= now)
+    }
+}
+
+impl Desk {
+    pub(super) fn new(queue: Arc<Queue>, settings: WorkerSettings, runtime: Handle) -> Arc<Desk> {
+        let held = HeldLeases::new(&queue.wheel, queue.nearby.stats.clone());
+        Arc::new(Desk {
+            nearby: queue.nearby.add(runtime, settings.look_ahead),
+            queue,
+            settings,
+            given_back: CancellationToken::new(),
+            state: Mutex::new(State {
+                due: BTreeMap::new(),
+                added: 0,
+                starting: 0,
+                started: VecDeque::new(),
+                held,
+                places: Places::new(settings.concurrency),
+                pace: Pace::default(),
+                asked: false,
+                waker: None,
+                error: None,
+                last_error: None,
+                closed: false,
+                ended: false,
+            }),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends operations from the runtime of the engine.
+    pub(super) fn send(&self, operations: Vec<(usize, Operation)>) {
+        self.queue.update_all(&self.nearby.runtime, operations);
+    }
+
+    fn notify_engine(&self) {
+        self.nearby.has_work.notify_one();
+    }
+
+    // The stream's side.
+
+    pub(super) fn set_places(&self, places: usize) {
+        self.lock().places.set(places);
+    }
+
+    pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Claim, Error>>> {
+        let waker = cx.waker().clone();
+        let mut lost = Vec::new();
+        let mut state = self.lock();
+        while let Some(Ready { claim, .. }) = state.started.pop_front() {
+            if claim.lease.validity.is_lost() {
+                state.held.remove(&claim.lease);
+                lost.push(claim);
+                continue;
+            }
+            let now = Instant::now();
+            state.asked = false;
+            state.places.take();
+            state.pace.fetched(now);
+            let limit = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
+            if let Some(limit) = limit {
+                state.held.limit(&claim.lease, limit);
+            }
+            drop(state);
+            self.notify_engine();
+            self.queue
+                .nearby
+                .stats
+                .delivered(claim.lateness(now), claim.was_delivered);
+            return Poll::Ready(Some(Ok(claim)));
+        }
+        if let Some(error) = state.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if state.ended {
+            return Poll::Ready(None);
+        }
+        // Dropped with the lock released.
+        let old = state.waker.replace(waker);
+        state.asked = true;
+        let starts = self.start(&mut state);
+        drop(state);
+        drop(old);
+        self.send(starts);
+        self.notify_engine();
+        Poll::Pending
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.nearby.end();
+        self.notify_engine();
+    }
+
+    /// Starts as many due claims as the consumer has places for, if it waits for a job.
+    fn start(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
+        if !state.asked || state.ended || state.closed {
+            return Vec::new();
+        }
+        let mut starts = Vec::new();
+        while state.places.free(state.starting + state.started.len()) > 0 {
+            let Some((_, Ready { claim, .. })) = state.due.pop_first() else {
+                break;
+            };
+            let job = &claim.lease;
+            if job.validity.is_lost() {
+                state.held.remove(job);
+                continue;
+            }
+            state.starting += 1;
+            let start = Change::Start {
+                job,
+                lease: self.settings.lease,
+                attempts: self.settings.attempts,
+            };
+            let (arguments, partition, deadline) = (start.arguments(), job.partition, job.validity.until());
+            let desk = self.clone();
+            let start = Operation::new(arguments, deadline, move |answer| desk.answered(claim, answer));
+            starts.push((partition, start));
+        }
+        starts
+    }
+
+    /// Goes on with a claim whose start was answered.
+    fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
+        let (is_started, error) = match answer {
+            Ok(answer) if answer.is_done() => {
+                let until = valid_until(&self.queue.wheel, answer.sent, self.settings.lease);
+                (claim.lease.validity.extend(until), None)
+            }
+            // The job was cancelled, rescheduled or lost, or the queue is paused.
+            Ok(_) => (false, None),
+            Err(error) => (false, Some(error)),
+        };
+        let mut state = self.lock();
+        state.starting -= 1;
+        if is_started {
+            let since = Instant::now();
+            state.started.push_back(Ready { claim, since });
+            if !state.closed {
+                return wake(state);
+            }
+            drop(state);
+            return self.notify_engine();
+        }
+        state.held.remove(&claim.lease);
+        // After an error, which may come from a runtime that shuts down, starting more is left to the next
+        // poll.
+        let starts = if error.is_none() {
+            self.start(&mut state)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        self.send(starts);
+        // The engine may take other jobs instead, or be waiting for the last start.
+        self.notify_engine();
+        if let Some(error) = error {
+            self.report(error);
+            wake(self.lock());
+        }
+    }
+
+    // The jobs' side.
+
+    /// Stops renewing a job that is being finished or was dropped. Returns whether it was renewed and not
+    /// lost until now.
+    pub(super) fn leave(&self, lease: &Arc<JobLease>) -> bool {
+        let mut state = self.lock();
+        let was_held = state.held.remove(lease);
+        let is_last = state.closed && state.held.is_empty();
+        drop(state);
+        if is_last {
+            self.notify_engine();
+        }
+        was_held
+    }
+
+    /// Records that a job was finished or dropped, which leaves a place to another.
+    pub(super) fn leave_place(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.places.leave();
+        let starts = self.start(&mut state);
+        drop(state);
+        self.send(starts);
+        self.notify_engine();
+    }
+
+    // The engine's side.
+
+    /// Returns the status, with how many jobs the consumer starts within `soon`.
+    pub(super) fn status(&self, soon: Duration) -> Status {
+        let state = self.lock();
+        Status {
+            asked: state.asked,
+            closed: state.closed,
+            ready: state.due.len() + state.starting + state.started.len(),
+            places: state.places.said(),
+            free: state.places.free(0),
+            starts_soon: state.pace.starts_in(Instant::now(), soon),
+            fetched_at: state.pace.last(),
+            has_due: !state.due.is_empty(),
+            started_since: state.started.front().map(|started| started.since),
+        }
+    }
+
+    /// Whether the stream was dropped or closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Whether any lease is left to renew.
+    pub(super) fn holds(&self) -> bool {
+        !self.lock().held.is_empty()
+    }
+
+    /// Whether a start is under way, whose job has to be given back if the worker ends.
+    pub(super) fn is_starting(&self) -> bool {
+        self.lock().starting > 0
+    }
+
+    /// Starts renewing a claim.
+    pub(super) fn hold(&self, lease: &Arc<JobLease>) {
+        self.lock().held.insert(lease);
+    }
+
+    pub(super) fn let_go(&self, lease: &Arc<JobLease>) {
+        self.lock().held.remove(lease);
+    }
+
+    /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
+    pub(super) fn end_overdue(&self) -> Option<Instant> {
+        let (overdue, next) = self.lock().held.take_overdue();
+        for lease in overdue {
+            lease.validity.lose();
+        }
+        next
+    }
+
+    /// Removes the leases that are lost. Returns those that last, and those that are lost.
+    pub(super) fn remove_lost(&self) -> (Vec<Arc<JobLease>>, Vec<Arc<JobLease>>) {
+        let (lasting, lost) = self.lock().held.remove_lost();
+        for lease in &lost {
+            lease.validity.lose();
+        }
+        (lasting, lost)
+    }
+
+    /// Adds claims that have become due.
+    pub(super) fn add(self: &Arc<Self>, claims: impl IntoIterator<Item = Claim>) {
+        let mut state = self.lock();
+        let since = Instant::now();
+        for claim in claims {
+            if claim.lease.validity.is_lost() {
+                state.held.remove(&claim.lease);
+                continue;
+            }
+            state.added += 1;
+            let place = (claim.due, state.added);
+            state.due.insert(place, Ready { claim, since });
+        }
+        let starts = self.start(&mut state);
+        drop(state);
+        self.send(starts);
+    }
+
+    /// Lets the stream yield an error, unless it has yielded another within `ERRORS_APART`.
+    pub(super) fn report(&self, error: Error) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        if state.last_error.is_some_and(|last| now < last + ERRORS_APART) {
+            return;
+        }
+        state.last_error = Some(now);
+        state.error = Some(error);
+        wake(state);
+    }
+
+    /// Reports a job that could not be delivered.
+    pub(super) fn report_undeliverable(&self, error: Error) {
+        tracing::warn!(queue = self.queue.name, %error, "a job could not be delivered");
+        self.report(error);
+    }
+
+    /// Takes back the claims that have been due, and the jobs that have been started, since before these
+    /// instants.
+    pub(super) fn take_back(
+        &self,
+        due_before: Option<Instant>,
+        started_before: Option<Instant>,
+    ) -> (Vec<Claim>, Vec<Claim>) {
+        let mut state = self.lock();
+        let (mut claims, mut starts) = (Vec::new(), Vec::new());
+        while state
+            .due
+            .first_key_value()
+            .is_some_and(|(_, due)| Some(due.since) <= due_before)
+        {
+            claims.extend(state.due.pop_first().map(|(_, due)| due.claim));
+        }
+        while state
+            .started
+            .front()
+            .is_some_and(|started| Some(started.since) <= started_before)
+        {
+            starts.extend(state.started.pop_front().map(|started| started.claim));
+        }
+        if !starts.is_empty() {
+            // The consumer has stopped polling.
+            state.asked = false;
+        }
+        for claim in claims.iter().chain(&starts) {
+            state.held.remove(&claim.lease);
+        }
+        (claims, starts)
+    }
+
+    /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
+    /// another one, they wait until their leases have expired.
+    pub(super) fn give_back_elsewhere(&self, how: fn(&JobLease) -> Change<'_>, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
+            self.queue.give_back(&runtime, how, claims, &());
+        }
+    }
+
+    /// Ends the stream and all leases, because the wheel was shut down.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        let held = state.held.drain();
+        wake(state);
+        self.nearby.end();
+        self.queue.nearby.stats.lost.add(held.len() as u64);
+        for lease in held {
+            lease.validity.lose();
+        }
+    }
+
+    /// Ends the stream with an error, because nobody renews leases any more. Those that are held last until
+    /// they expire.
+    fn end_without_runtime(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        state.error = Some(Error::NoRuntime);
+        let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));
+        let held = state.held.drain();
+        wake(state);
+        drop(held);
+        self.nearby.end();
+        let due = due.into_values().map(|due| due.claim).collect();
+        self.give_back_elsewhere(|job| Change::GiveBack { job }, due);
+        let started = started.into_iter().map(|started| started.claim).collect();
+        self.give_back_elsewhere(|job| Change::UndoStart { job }, started);
+    }
+}
+
+/// Ends the stream with an error if the engine's task does not end by itself: its runtime was shut down, or it
+/// panicked.
+pub(super) struct EngineGuard {
+    desk: Arc<Desk>,
+    has_ended: bool,
+}
+
+impl EngineGuard {
+    pub(super) fn new(desk: Arc<Desk>) -> EngineGuard {
+        EngineGuard {
+            desk,
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn ended(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for EngineGuard {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.desk.end_without_runtime();
+        }
+        self.desk.given_back.cancel();
+    }
+}
+
+/// Wakes the stream after releasing the lock.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waker = state.waker.take();
+    drop(state);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

@@ -1,0 +1,221 @@
+//! `Engine`: the task of a worker. It takes jobs and holds them until they are due, and when the worker ends, it
+//! gives back what nobody works on.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream, SelectAll},
+};
+use tickwheel::{SleepError, Wheel};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{claims::Claims, desk::Desk, takes::Takes};
+use crate::jobs::store::{Queue, change::Change};
+
+/// How often the queue is opened while that fails.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+
+pub(super) struct Engine {
+    desk: Arc<Desk>,
+    takes: Takes,
+    claims: Claims,
+    hints: SelectAll<BoxStream<'static, Hint>>,
+}
+
+/// What a message of Redis says, or may have said before anybody listened.
+enum Hint {
+    /// A job of the partition may have become due.
+    Look { partition: usize },
+    /// Jobs of a partition may have been cancelled, or the queue paused.
+    Renew,
+}
+
+impl Engine {
+    pub(super) fn new(desk: Arc<Desk>) -> Engine {
+        Engine {
+            takes: Takes::new(desk.clone()),
+            claims: Claims::new(desk.clone()),
+            hints: SelectAll::new(),
+            desk,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        if self.open().await {
+            self.listen();
+            self.claims.begin();
+            self.work().await;
+        }
+        self.end().await;
+    }
+
+    /// Opens the queue, retrying until it succeeds. Returns `false` if the worker ends first.
+    async fn open(&mut self) -> bool {
+        let desk = self.desk.clone();
+        let Queue { wheel, .. } = &*desk.queue;
+        loop {
+            let opened = async {
+                desk.settings.check(wheel)?;
+                desk.queue.open().await.map(drop)
+            };
+            // This waits for the answer in any case. A wheel that is shut down meanwhile is noticed below.
+            match opened.await {
+                Ok(()) => return !wheel.is_shutdown(),
+                Err(error) => desk.report(error),
+            }
+            let next = Instant::now() + OPEN_AGAIN;
+            loop {
+                if desk.is_closed() {
+                    return false;
+                }
+                tokio::select! {
+                    () = desk.nearby.has_work.notified() => {}
+                    is_alive = sleep_until(wheel, next) => {
+                        if !is_alive {
+                            return false;
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn listen(&mut self) {
+        let queue = &self.desk.queue;
+        let Some(notifications) = &queue.notifications else {
+            return;
+        };
+        for (number, partition) in queue.partitions.iter().enumerate() {
+            // Before the worker's own channel: once that is listened to, both are.
+            let renewals = notifications.listen(partition.channel_of_renewals());
+            let renewals = stream::unfold(renewals, |listener| async move {
+                listener.heard().await;
+                Some((Hint::Renew, listener))
+            });
+            let own = notifications.listen(partition.channel_of(self.takes.ear()));
+            let own = stream::unfold(own, move |listener| async move {
+                listener.heard().await;
+                Some((Hint::Look { partition: number }, listener))
+            });
+            self.hints.extend([renewals.boxed(), own.boxed()]);
+        }
+    }
+
+    fn heed(&mut self, hint: Hint) {
+        match hint {
+            Hint::Look { partition } => self.takes.told(partition),
+            Hint::Renew => self.claims.renew_soon(),
+        }
+    }
+
+    /// Runs until the stream is dropped or the wheel is shut down.
+    async fn work(&mut self) {
+        let desk = self.desk.clone();
+        let wheel = &desk.queue.wheel;
+        loop {
+            let now = Instant::now();
+            let limit_at = desk.end_overdue();
+            self.takes.expect();
+            self.claims.keep(now, self.takes.is_told());
+            let status = desk.status(self.takes.soon());
+            if status.closed || wheel.is_shutdown() {
+                return;
+            }
+            self.claims.give_back_unwanted(&status, now);
+            // What went back has left room.
+            let status = desk.status(self.takes.soon());
+            let (on_wheel, fetching) = (self.claims.on_wheel(), self.claims.fetching());
+            self.takes.take_due(&status, now, on_wheel, fetching);
+            let next = [
+                limit_at,
+                self.takes.next_look(),
+                self.claims.next_return(&status, now),
+            ];
+            let next = next
+                .into_iter()
+                .flatten()
+                .fold(self.claims.next_renewal(), Instant::min);
+            tokio::select! {
+                () = desk.nearby.has_work.notified() => {}
+                due = self.claims.due() => desk.add(due),
+                answered = self.takes.answered() => {
+                    let claims = self.takes.taken(answered);
+                    desk.add(self.claims.hold(claims));
+                }
+                Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
+                is_alive = sleep_until(wheel, next) => {
+                    if !is_alive {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives back what nobody works on, and renews what the consumer still works on.
+    async fn end(mut self) {
+        let desk = self.desk.clone();
+        let wheel = &desk.queue.wheel;
+        // Closed once everything that was sent to say goodbye has been answered.
+        let (goodbye, mut all_answered) = mpsc::channel(1);
+        let mut goodbye = Some(goodbye);
+        self.takes.leave(&goodbye);
+        while !wheel.is_shutdown() {
+            // Starts that were in flight when the stream was dropped are answered later.
+            self.claims.give_back_all(&goodbye);
+            if !self.takes.are_in_flight() {
+                self.takes.give_back_unanswered(&goodbye);
+                if !desk.is_starting() {
+                    goodbye = None;
+                }
+            }
+            let has_given_back = desk.given_back.is_cancelled();
+            if has_given_back && !desk.holds() {
+                return;
+            }
+            let limit_at = desk.end_overdue();
+            self.claims.keep(Instant::now(), self.takes.is_told());
+            let next = limit_at
+                .into_iter()
+                .fold(self.claims.next_renewal(), Instant::min);
+            tokio::select! {
+                () = desk.nearby.has_work.notified() => {}
+                answered = self.takes.answered() => {
+                    let claims = self.takes.taken(answered);
+                    let claims = claims.into_iter().map(|(_, claim)| claim).collect();
+                    self.claims.give_back(|job| Change::GiveBack { job }, claims, &goodbye);
+                    self.takes.leave(&goodbye);
+                }
+                Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
+                _ = all_answered.recv(), if !has_given_back => desk.given_back.cancel(),
+                _ = sleep_until(wheel, next) => {}
+            }
+        }
+        desk.end();
+        self.claims.give_back_all(&goodbye);
+        while self.takes.are_in_flight() {
+            let answered = self.takes.answered().await;
+            let claims = self.takes.taken(answered);
+            let claims = claims.into_iter().map(|(_, claim)| claim).collect();
+            self.claims
+                .give_back(|job| Change::GiveBack { job }, claims, &goodbye);
+        }
+        self.takes.give_back_unanswered(&goodbye);
+        drop(goodbye);
+        all_answered.recv().await;
+    }
+}
+
+/// Waits until `deadline`, on Tokio's timer where the wheel is full. False when the wheel has been shut down.
+async fn sleep_until(wheel: &Wheel, deadline: Instant) -> bool {
+    match wheel.try_sleep_until(deadline).await {
+        Ok(()) => true,
+        Err(SleepError::Shutdown) => false,
+        Err(_) => {
+            tokio::time::sleep_until(deadline).await;
+            true
+        }
+    }
+}

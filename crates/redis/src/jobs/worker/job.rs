@@ -1,0 +1,223 @@
+//! `Job`: a job that was delivered.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::time::Instant;
+
+use super::desk::Desk;
+use crate::{
+    error::Error,
+    jobs::{
+        claim::{Claim, JobLease},
+        store::{
+            CALL_LIMIT,
+            batcher::Operation,
+            change::{Change, Finished},
+            submit,
+        },
+    },
+    lost::Lost,
+};
+
+/// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after),
+/// [`snooze`](Job::snooze) or [`bury`](Job::bury).
+///
+/// Its lease is renewed for as long as the `Job` lives. If a `Job` is dropped unfinished, for example by a
+/// panic, it is delivered again once its lease has expired.
+#[must_use = "a job that is dropped is delivered again after its lease"]
+pub struct Job {
+    claim: Claim,
+    desk: Arc<Desk>,
+}
+
+impl Job {
+    pub(super) fn new(claim: Claim, desk: Arc<Desk>) -> Job {
+        Job { claim, desk }
+    }
+
+    /// Returns the id that the job was scheduled under.
+    pub fn id(&self) -> &str {
+        &self.claim.lease.id
+    }
+
+    /// Returns the payload that the job was scheduled with.
+    pub fn payload(&self) -> &[u8] {
+        &self.claim.payload
+    }
+
+    /// Returns how often the job has been delivered, including this time. The first delivery returns 1.
+    ///
+    /// A delivery to a worker that died counts as an attempt, but a job that was only prefetched does not.
+    pub fn attempt(&self) -> u32 {
+        self.claim.attempts + 1
+    }
+
+    /// Returns when the job was due by Redis' clock, with a precision of one microsecond.
+    pub fn due(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.claim.due)
+    }
+
+    /// Returns a future that completes when the job is lost: its lease could not be renewed, and the job may
+    /// be delivered to another worker, or it was [cancelled](super::super::DelayedJobs::cancel).
+    ///
+    /// It completes before the lease expires in Redis, by the local clock, even if Redis cannot be reached.
+    /// It also completes when the job has taken as long as its worker's
+    /// [`time_limit`](super::super::WorkerBuilder::time_limit), and when it is finished or dropped.
+    pub fn lost(&self) -> Lost {
+        self.claim.lease.validity.lost()
+    }
+
+    /// Finishes the job: it is removed, and its id becomes free. Returns `false` and changes nothing if the
+    /// job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may
+    /// then be done, or be delivered again.
+    pub async fn done(self) -> Result<bool, Error> {
+        self.finish(Change::Done { job: self.lease() }).await
+    }
+
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries
+    /// it if this was its last attempt.
+    ///
+    /// Returns `false` and changes nothing if the job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
+    pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
+        let (job, error) = (self.lease(), "");
+        self.put_off(Change::Retry { job, delay, error }, delay).await
+    }
+
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does
+    /// not count this attempt.
+    ///
+    /// Use it for a job that could not be tried, because of a rate limit or because something that it depends
+    /// on is unavailable. The next delivery has the same [`attempt`](Job::attempt), so a job can be put off
+    /// without limit. Returns `false` and changes nothing if the job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(job: tickwheel_redis::Job, limited_for: Option<std::time::Duration>) -> Result<(), tickwheel_redis::Error> {
+    /// match limited_for {
+    ///     Some(rest) => job.snooze(rest).await?,
+    ///     None => job.done().await?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn snooze(self, delay: Duration) -> Result<bool, Error> {
+        let job = self.lease();
+        self.put_off(Change::Snooze { job, delay }, delay).await
+    }
+
+    /// Finishes the job, to be due again after `delay`.
+    pub(super) async fn put_off(&self, change: Change<'_>, delay: Duration) -> Result<bool, Error> {
+        let waits = self.finish(change).await?;
+        if waits {
+            self.desk.queue.expect_job(self.claim.lease.partition, delay);
+        }
+        Ok(waits)
+    }
+
+    /// Marks the job as dead, to be kept until it is revived or purged. Returns `false` and changes nothing
+    /// if the job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
+    pub async fn bury(self) -> Result<bool, Error> {
+        let (job, error) = (self.lease(), "");
+        self.finish(Change::Bury { job, error }).await
+    }
+
+    /// Returns the lease under which the job is held, to be named by a change.
+    pub(super) fn lease(&self) -> &JobLease {
+        &self.claim.lease
+    }
+
+    /// Finishes the job in the way that `change` says.
+    pub(super) async fn finish(&self, change: Change<'_>) -> Result<bool, Error> {
+        let lease = &self.claim.lease;
+        let queue = &self.desk.queue;
+        // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still
+        // valid.
+        let deadline = if queue.wheel.is_shutdown() {
+            Instant::now() + CALL_LIMIT
+        } else if lease.validity.is_lost() {
+            return Ok(false);
+        } else {
+            lease.validity.until()
+        };
+        let batcher = &queue.partitions[lease.partition].updates;
+        let asked = submit(batcher, change.arguments(), deadline);
+        // A job that is being finished is not renewed.
+        let was_held = self.desk.leave(lease);
+        let finished = asked.await?.finished();
+        if was_held && finished == Finished::Lost {
+            queue.nearby.stats.lost.increment();
+        }
+        if finished == Finished::ComesAgain {
+            // The next take says when.
+            queue.expect_job(lease.partition, Duration::ZERO);
+        }
+        Ok(finished != Finished::Lost)
+    }
+
+    /// Tells Redis that the handler of a job that was cancelled has ended, so that its id becomes free.
+    fn confirm(&self) {
+        let lease = &self.claim.lease;
+        let arguments = Change::Confirm { job: lease }.arguments();
+        // A job that cannot be confirmed is gone when its lease has ended.
+        let confirmed = Operation::new(arguments, Instant::now() + CALL_LIMIT, drop);
+        self.desk.send(vec![(lease.partition, confirmed)]);
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.desk.leave(&self.claim.lease);
+        self.desk.leave_place();
+        self.claim.lease.validity.lose();
+        if self.claim.lease.is_cancelled() {
+            self.confirm();
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id())
+            .field("attempt", &self.attempt())
+            .field("payload", &format_args!("{} bytes", self.payload().len()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! `Worker`: a stream of jobs, and `WorkerBuilder`: its settings.
+//!
+//! A worker consists of the stream, an `engine` that takes jobs (`takes`) and holds and renews them (`claims`),
+//! and a `desk` between the two, which starts as many as there are `places` for. `lookout` says when to look at a
+//! partition, and `pace` how many jobs the consumer starts in a moment, which limits how many are claimed.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_core::Stream;
+use tokio::{runtime::Handle, sync::mpsc};
+
+use super::{settings::WorkerSettings, store::Queue};
+use crate::{error::Error, local};
+
+mod claims;
+mod desk;
+mod engine;
+mod held;
+mod job;
+mod lookout;
+mod pace;
+mod places;
+mod run;
+mod takes;
+
+use desk::{Desk, EngineGuard};
+use engine::Engine;
+
+pub use job::Job;
+pub use run::{JobError, Run};
+
+/// How long a consumer may work on a job and not ask for another, before what was claimed for it goes back.
+const UNASKED: Duration = Duration::from_millis(50);
+
+/// Kept by whatever has to be answered before a worker has ended. Before its end, nobody waits for that.
+type Goodbye = Option<mpsc::Sender<Infallible>>;
+
+/// A builder for a [`Worker`], created by [`DelayedJobs::worker`](super::DelayedJobs::worker).
+#[derive(Clone)]
+#[must_use = "a worker does nothing until it is started"]
+pub struct WorkerBuilder {
+    queue: Arc<Queue>,
+    settings: WorkerSettings,
+}
+
+impl WorkerBuilder {
+    pub(super) fn new(queue: Arc<Queue>) -> WorkerBuilder {
+        WorkerBuilder {
+            queue,
+            settings: WorkerSettings::default(),
+        }
+    }
+
+    /// Sets the lease, after which the jobs of a worker that has died are delivered to another.
+    ///
+    /// It may be from 200 ms, or 20 ticks of the wheel if that is more, to 24 hours, and is 30 seconds by
+    /// default. The lease of a job in progress is renewed at a third of this time, so a job may take as long
+    /// as it needs.
+    pub fn lease(mut self, lease: Duration) -> WorkerBuilder {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// Sets how often a job is delivered before it is dead, at least once and 5 times by default.
+    ///
+    /// The limit is stored with a job at each start. When that delivery fails or its lease runs out, it is
+    /// judged by that limit, whichever worker notices. A job that cannot be delivered for its payload goes by
+    /// the worker that takes it.
+    pub fn attempts(mut self, attempts: u32) -> WorkerBuilder {
+        self.settings.attempts = attempts;
+        self
+    }
+
+    /// Sets how many jobs the consumer works on at once, at least one.
+    ///
+    /// The worker starts jobs for so many places and claims no more than it will start soon, so that jobs
+    /// which are due wait in Redis for whichever worker is free. Without this, a stream has a place for one
+    /// more job than it holds whenever it is polled, and starts them one by one. [`run`](Worker::run) sets it
+    /// by its own argument.
+    pub fn concurrency(mut self, places: usize) -> WorkerBuilder {
+        self.settings.concurrency = Some(places);
+        self
+    }
+
+    /// Sets how many jobs may be claimed at most before the consumer asks for them, from 1 to 10,000 and 32
+    /// by default.
+    ///
+    /// It is an upper bound, and none below the [places](WorkerBuilder::concurrency). No more are claimed than
+    /// there are places free, or than the consumer has shown to start within 20 ms and two round trips. A
+    /// consumer that has not taken a job yet and does not say its places may have this many claimed for it;
+    /// what it does not ask for within 50 ms of its first job goes back.
+    pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
+        self.settings.prefetch = prefetch;
+        self
+    }
+
+    /// Sets how long before their due time jobs may be claimed, up to an hour. By default, they are claimed
+    /// when they are due.
+    ///
+    /// Claimed jobs are held on the wheel and delivered within a tick and a round trip of their due time.
+    /// Until then they count as waiting, and can be cancelled and rescheduled.
+    pub fn look_ahead(mut self, look_ahead: Duration) -> WorkerBuilder {
+        self.settings.look_ahead = look_ahead;
+        self
+    }
+
+    /// Sets how long a job may take, which is unlimited by default.
+    ///
+    /// A job that takes longer, counted from when the stream yielded it, is not renewed any more, and its
+    /// [`lost`](Job::lost) completes. `done` then returns `false`. The attempt has failed: the job is
+    /// delivered again when the rest of its lease has passed, so that its handler has that time to stop, and
+    /// after its last attempt it is dead. Without a limit, a handler that hangs keeps its job forever.
+    pub fn time_limit(mut self, limit: Duration) -> WorkerBuilder {
+        self.settings.time_limit = Some(limit);
+        self
+    }
+
+    /// Starts the worker, which claims no jobs before it is polled.
+    ///
+    /// If a setting is not allowed or the queue cannot be opened, the stream yields that error once a second.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime, as `tokio::spawn` does.
+    #[track_caller]
+    pub fn start(self) -> Worker {
+        let desk = Desk::new(self.queue, self.settings, Handle::current());
+        let (guard, engine) = (EngineGuard::new(desk.clone()), Engine::new(desk.clone()));
+        tokio::spawn(async move {
+            engine.run().await;
+            guard.ended();
+        });
+        Worker { desk }
+    }
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerBuilder")
+            .field("queue", &self.queue.name)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}
+
+/// A stream of a queue's jobs as they become due.
+///
+/// [`run`](Worker::run) runs a function for each job, which is what most programs need. As a stream, process
+/// the jobs one after another, or many at once with `for_each_concurrent`. The stream also yields errors, at
+/// most one per second. An error does not end the stream, which resumes when Redis is available again. It
+/// ends when the wheel is shut down, and with [`Error::NoRuntime`] when the runtime on which the worker was
+/// started is.
+///
+/// If the consumer's places are said, by [`concurrency`](WorkerBuilder::concurrency) or by `run`, as many jobs
+/// are started when it asks for one as there are places free, in few commands. These count as running. A
+/// started job that is not fetched within 200 ms, or sooner if the consumer works on others and does not poll,
+/// waits again with no attempt counted.
+///
+/// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their
+/// holders and are still renewed. A worker that is not polled returns the jobs that were claimed for it 50 ms
+/// after it has yielded one, and claims no more until it is polled again. Jobs that it holds ahead of their
+/// due time go back after 5 ms, unless it has yielded jobs so fast that the next one would come within 20 ms
+/// and two round trips.
+#[must_use = "streams do nothing unless polled"]
+pub struct Worker {
+    desk: Arc<Desk>,
+}
+
+impl Stream for Worker {
+    type Item = Result<Job, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let desk = &self.desk;
+        desk.poll_next(cx)
+            .map(|next| next.map(|claim| claim.map(|claim| Job::new(claim, desk.clone()))))
+    }
+}
+
+impl Worker {
+    /// Ends the worker, and waits until everything that it has claimed and not yielded has been given back,
+    /// and Redis has others told of jobs in its place.
+    ///
+    /// It waits for 5 seconds at most, or for [`answer_within`](super::DelayedJobs::answer_within) if that is
+    /// longer. What could not be given back is delivered after its lease. Jobs that the worker has yielded
+    /// stay with their holders and are still renewed. A program that exits without this, or without
+    /// [`run`](Worker::run), which does so too, leaves what it has claimed to others only after its lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// The worker ends when this is called, and gives everything back even if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use futures_util::StreamExt;
+    ///
+    /// let mut worker = jobs.worker().start();
+    /// if let Some(job) = worker.next().await {
+    ///     job?.done().await?;
+    /// }
+    /// worker.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(self) -> impl Future<Output = ()> + Send + 'static {
+        let desk = self.desk.clone();
+        let limit = local::after(desk.queue.call_limit());
+        // The engine hears of it now, and not when the future is polled first.
+        drop(self);
+        async move {
+            local::until(limit, desk.given_back.cancelled()).await;
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.desk.close();
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("queue", &self.desk.queue.name)
+            .field("settings", &self.desk.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,281 @@
+//! `Takes`: looks at the partitions when their `Lookout`s say so, and takes as many jobs as there is room for.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::time::Instant;
+
+use super::{
+    Goodbye,
+    desk::{Desk, Status},
+    lookout::{Lookout, Room},
+};
+use crate::{
+    error::Error,
+    jobs::{
+        claim::Claim,
+        store::{
+            CALL_LIMIT,
+            batcher::Operation,
+            call_names::CallNames,
+            change::Change,
+            take::{TakeRequest, Taken, take},
+        },
+    },
+    nonce::Nonce,
+};
+
+/// The largest number of jobs in one take.
+const TAKE: usize = 60;
+/// How many bytes of payload the takes in flight of a worker may bring, of which each may bring a quarter of
+/// what is left. All answers share one connection, so a lease that is renewed waits for them: for 90 ms at 12
+/// MB/s.
+const BYTES: usize = 1 << 20;
+/// How many bytes a take may bring in any case.
+const FEWEST_BYTES: usize = 4 << 10;
+/// How long a consumer works without asking, before others are told of due jobs in its place.
+const HAND_OVER_AFTER: Duration = Duration::from_millis(5);
+/// How far ahead jobs are claimed for a consumer that has shown how fast it starts them, in addition to two
+/// round trips.
+const SOON: Duration = Duration::from_millis(20);
+/// The longest round trip that is counted, because a large payload takes longer.
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(200);
+
+pub(super) struct Takes {
+    desk: Arc<Desk>,
+    /// The lookout on each partition, and the names of its takes.
+    lookouts: Vec<Lookout>,
+    names: Vec<CallNames>,
+    /// The partition that is looked at first the next time.
+    first: usize,
+    in_flight: FuturesUnordered<BoxFuture<'static, Answered>>,
+    /// How many jobs the takes in flight may bring, and how many bytes of payload.
+    jobs_in_flight: usize,
+    bytes_in_flight: usize,
+    /// Whether the consumer has asked for a first job.
+    has_begun: bool,
+    /// The name under which the worker listens.
+    ear: Nonce,
+    /// How long a take takes, as a moving average.
+    round_trip: Duration,
+}
+
+/// A take, and what became of it.
+pub(super) type Answered = (TakeRequest, Result<Taken, Error>);
+
+impl Takes {
+    pub(super) fn new(desk: Arc<Desk>) -> Takes {
+        let now = Instant::now();
+        let partitions = &desk.queue.partitions;
+        Takes {
+            lookouts: partitions.iter().map(|_| Lookout::new(now)).collect(),
+            names: partitions.iter().map(|_| CallNames::new()).collect(),
+            first: 0,
+            in_flight: FuturesUnordered::new(),
+            jobs_in_flight: 0,
+            bytes_in_flight: 0,
+            has_begun: false,
+            ear: Nonce::new(),
+            round_trip: Duration::ZERO,
+            desk,
+        }
+    }
+
+    /// Returns the name under which the worker listens.
+    pub(super) fn ear(&self) -> Nonce {
+        self.ear
+    }
+
+    /// Returns how far ahead jobs are claimed for a consumer that has shown how fast it starts them.
+    pub(super) fn soon(&self) -> Duration {
+        SOON + 2 * self.round_trip
+    }
+
+    /// Whether Redis tells the worker of jobs that are due or were cancelled, in all partitions.
+    pub(super) fn is_told(&self) -> bool {
+        self.lookouts.iter().all(|lookout| lookout.is_told)
+    }
+
+    /// Records that a message says that a job of the partition may have become due, or may have said so before
+    /// anybody listened.
+    pub(super) fn told(&mut self, partition: usize) {
+        self.lookouts[partition].told(Instant::now());
+        self.desk.nearby.set_told(self.is_told());
+    }
+
+    /// Records what this process knows to become due.
+    pub(super) fn expect(&mut self) {
+        for (partition, at) in self.desk.nearby.take_expected() {
+            if let Some(lookout) = self.lookouts.get_mut(partition) {
+                lookout.expect(at);
+            }
+        }
+    }
+
+    /// Returns how many claims the consumer will have started soon. Every other due job is left to the other
+    /// workers.
+    fn wanted(&self, status: &Status) -> usize {
+        let prefetch = self.desk.settings.prefetch;
+        let most = status.places.map_or(prefetch, |places| prefetch.max(places));
+        if status.fetched_at.is_none() {
+            // Of a consumer that does not say its places nothing is known yet. What turns out to be too many
+            // goes back soon.
+            return status.places.unwrap_or(most);
+        }
+        let asked = if status.asked { status.free } else { 0 };
+        let soon = if status.is_busy(Instant::now(), super::UNASKED) {
+            0
+        } else {
+            status.starts_soon
+        };
+        asked.max(soon).min(most)
+    }
+
+    /// Returns how many jobs may be claimed, with so many held on the wheel and so many being fetched.
+    fn room(&self, status: &Status, on_wheel: usize, fetching: usize) -> Room {
+        let wanted = self.wanted(status);
+        // Large jobs that are slow to fetch leave room for others.
+        let fetching = fetching.saturating_sub(wanted);
+        let due = wanted.saturating_sub(fetching + self.jobs_in_flight + status.ready);
+        Room {
+            due,
+            ahead: due.saturating_sub(on_wheel),
+            worthwhile: wanted.div_ceil(2),
+            is_starving: status.asked && status.ready == 0 && self.jobs_in_flight == 0,
+            has_idle_wheel: on_wheel == 0,
+        }
+    }
+
+    /// Sends a take to each partition that is due for one.
+    pub(super) fn take_due(&mut self, status: &Status, now: Instant, on_wheel: usize, fetching: usize) {
+        self.has_begun |= status.asked;
+        if !self.has_begun {
+            return;
+        }
+        let is_busy = status.is_busy(now, HAND_OVER_AFTER);
+        let partitions = self.lookouts.len();
+        for step in 0..partitions {
+            let partition = (self.first + step) % partitions;
+            let room = self.room(status, on_wheel, fetching);
+            if self.lookouts[partition].look(now, &room, is_busy) {
+                self.send(partition, &room, now);
+            }
+        }
+        self.first = (self.first + 1) % partitions;
+    }
+
+    fn send(&mut self, partition: usize, room: &Room, now: Instant) {
+        let lookout = &mut self.lookouts[partition];
+        let is_repeated = lookout.unanswered;
+        let ear = lookout.is_told.then_some(self.ear);
+        lookout.begin(now);
+        if !is_repeated {
+            self.names[partition].next_call();
+        }
+        let bytes = BYTES.saturating_sub(self.bytes_in_flight) / 4;
+        let request = TakeRequest {
+            call: self.names[partition].call_name(),
+            partition,
+            limit: room.due.min(TAKE),
+            limit_ahead: room.ahead.min(TAKE),
+            ear,
+            bytes: bytes.max(FEWEST_BYTES),
+            is_repeated,
+        };
+        self.jobs_in_flight += request.limit;
+        self.bytes_in_flight += request.bytes;
+        let (queue, settings) = (self.desk.queue.clone(), self.desk.settings);
+        self.in_flight.push(take(queue, settings, request).boxed());
+    }
+
+    /// Waits for the answer to a take. Without a take in flight, waits for ever.
+    pub(super) async fn answered(&mut self) -> Answered {
+        match self.in_flight.next().await {
+            Some(answered) => answered,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes note of an answer, and returns the claims in it, each with the instant from which it may be
+    /// delivered.
+    pub(super) fn taken(&mut self, (request, taken): Answered) -> Vec<(Instant, Claim)> {
+        self.jobs_in_flight -= request.limit;
+        self.bytes_in_flight -= request.bytes;
+        let now = Instant::now();
+        let lookout = &mut self.lookouts[request.partition];
+        let names = &mut self.names[request.partition];
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(error) if names.renew_if_copied(&error) => {
+                lookout.restart(now);
+                return Vec::new();
+            }
+            Err(error) => {
+                lookout.failed(now);
+                self.desk.report(error);
+                return Vec::new();
+            }
+        };
+        if taken.is_stored {
+            names.stored();
+        }
+        let round_trip = lookout.took(now).min(LONGEST_ROUND_TRIP);
+        self.round_trip = (self.round_trip * 7 + round_trip) / 8;
+        let look_ahead = self.desk.settings.look_ahead;
+        lookout.answered(now, taken.next_due, taken.next_end, look_ahead);
+        lookout.is_listed = taken.is_listed;
+        for error in taken.undeliverable {
+            self.desk.report_undeliverable(error);
+        }
+        taken.claims
+    }
+
+    /// Returns when to look at a partition next.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        if !self.has_begun {
+            return None;
+        }
+        let waiting = self.lookouts.iter().filter(|lookout| !lookout.is_taking);
+        waiting.map(|lookout| lookout.at).min()
+    }
+
+    // The end.
+
+    /// Whether a take is in flight, whose jobs have to be given back.
+    pub(super) fn are_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Has others told of due jobs in place of this worker, wherever Redis lists it.
+    pub(super) fn leave(&mut self, goodbye: &Goodbye) {
+        let deadline = Instant::now() + CALL_LIMIT;
+        let closed = self
+            .lookouts
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(partition, lookout)| {
+                let goodbye = mem::take(&mut lookout.is_listed).then(|| goodbye.clone())?;
+                let arguments = Change::Close { worker: self.ear }.arguments();
+                Some((
+                    partition,
+                    Operation::new(arguments, deadline, move |_| drop(goodbye)),
+                ))
+            });
+        self.desk.send(closed.collect());
+    }
+
+    /// Undoes the takes whose answers never came.
+    pub(super) fn give_back_unanswered(&mut self, goodbye: &Goodbye) {
+        for (partition, lookout) in self.lookouts.iter_mut().enumerate() {
+            if mem::take(&mut lookout.unanswered) {
+                let (queue, goodbye) = (self.desk.queue.clone(), goodbye.clone());
+                let call = queue.partitions[partition].give_back(&self.names[partition].call_name());
+                // A job that cannot be given back is delivered again when its lease has expired.
+                tokio::spawn(async move {
+                    let _goodbye = goodbye;
+                    queue.ask(call).await.map(drop)
+                });
+            }
+        }
+    }
+}

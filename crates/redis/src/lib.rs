@@ -73,10 +73,6 @@ mod server;
 mod timers;
 mod validity;
 
-// For `jobs`, until it names them by their places.
-use server::{connection, first_use, keys, nonce, notifications, policy, script};
-use {timers as local, validity as lost};
-
 pub use error::Error;
 pub use jobs::{
     Cancelled, Counts, DeadJob, DelayedJobs, Job, JobError, JobInfo, JobState, QueueSample, Repeated, Run,

@@ -12,7 +12,7 @@ use std::{
 use tickwheel::{Wheel, delay_queue::Key};
 use tokio::time::Instant;
 
-use crate::lost::Validity;
+use crate::validity::Validity;
 
 /// A job that this worker has taken. It counts as waiting until it has been started.
 pub(super) struct Claim {

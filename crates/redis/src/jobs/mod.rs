@@ -13,10 +13,9 @@ use tickwheel::Wheel;
 use tickwheel_exported::Source;
 
 use crate::{
-    connection::Connection,
     error::{Error, check_name},
     exported::Watched,
-    notifications::Notifications,
+    server::{connection::Connection, notifications::Notifications},
 };
 
 mod claim;

@@ -1,16 +1,16 @@
 //! `QueueStats`: what this process counts of a queue, and when it last asked Redis how long the queue is.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tickwheel::Wheel;
 use tickwheel_exported::Exported;
 use tokio::time::Instant;
 
 use super::report::QueueSample;
-use crate::exported::{Counter, List, Renewals};
+use crate::{
+    exported::{Counter, List, Renewals},
+    mutex::Mutex,
+};
 
 /// The upper limits of the buckets of the lateness in microseconds. A last bucket without a limit follows.
 const LIMITS: [u64; BUCKETS - 1] = [
@@ -52,7 +52,7 @@ impl QueueStats {
     }
 
     pub(super) fn sampled(&self, asked: Instant, sample: QueueSample) {
-        let mut sampled = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sampled = self.sampled.lock();
         // An answer that was overtaken is older than what is known.
         if sampled.is_none_or(|(known, _)| known <= asked) {
             *sampled = Some((asked, sample));
@@ -91,7 +91,7 @@ impl QueueStats {
             None,
             self.lost.get(),
         );
-        let sampled = *self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        let sampled = *self.sampled.lock();
         if let Some((asked, sample)) = sampled {
             list_sample(list, asked, sample);
         }

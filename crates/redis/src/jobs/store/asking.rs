@@ -6,7 +6,11 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::erased::AnyConnection;
-use crate::{error::Error, local, nonce::random_part, script::Call};
+use crate::{
+    error::Error,
+    server::{nonce::random_part, script::Call},
+    timers,
+};
 
 /// The pause after a failed attempt, which doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -73,8 +77,8 @@ pub(in crate::jobs) async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let deadline = local::after(limit);
-    let answer = local::until(deadline, answer).await;
+    let deadline = timers::after(limit);
+    let answer = timers::until(deadline, answer).await;
     answer.unwrap_or(Err(Error::NoAnswer { waited: limit }))
 }
 
@@ -108,7 +112,7 @@ impl Attempts {
         if !is_worth_repeating(&error) || Instant::now() + self.pause >= self.deadline {
             return Err(error.after(self.began.elapsed()));
         }
-        local::sleep(self.pause / 2 + random_part(self.pause / 2)).await;
+        timers::sleep(self.pause / 2 + random_part(self.pause / 2)).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())
     }

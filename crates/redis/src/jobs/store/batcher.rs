@@ -10,18 +10,10 @@
 //! answered, so Redis keeps only one answer per sender. A lane ends when no operation waits, and leaves its
 //! sender to the next one, so there are only as many senders as there were lanes at once.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use redis::Value;
-use tokio::{
-    runtime::{Handle, Id},
-    task::yield_now,
-    time::Instant,
-};
+use tokio::{runtime::Handle, task::yield_now, time::Instant};
 
 use super::{
     asking::{ask, unexpected},
@@ -32,7 +24,9 @@ use super::{
 };
 use crate::{
     error::Error,
-    script::{Call, Script},
+    mutex::Mutex,
+    per_runtime::{Guard, PerRuntime},
+    server::script::{Call, Script},
 };
 
 /// The largest number of jobs that a script looks at.
@@ -50,15 +44,11 @@ pub(in crate::jobs) struct Batcher {
     head: Vec<Vec<u8>>,
     /// The time limit of one attempt.
     attempt: Duration,
-    state: Mutex<Lanes>,
-}
-
-#[derive(Default)]
-struct Lanes {
-    /// The operations that wait, of each runtime that has a task which sends batches.
-    lanes: HashMap<Id, VecDeque<Operation>>,
+    /// The operations that wait, of each runtime that has a lane. If the runtime ends, they are answered by
+    /// being dropped.
+    lanes: PerRuntime<VecDeque<Operation>>,
     /// The senders of lanes that have ended.
-    senders: Vec<CallNames>,
+    senders: Mutex<Vec<CallNames>>,
 }
 
 type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
@@ -124,7 +114,8 @@ impl Batcher {
             keys,
             head,
             attempt,
-            state: Mutex::default(),
+            lanes: PerRuntime::default(),
+            senders: Mutex::default(),
         })
     }
 
@@ -138,64 +129,48 @@ impl Batcher {
         if operations.peek().is_none() {
             return;
         }
-        let mut state = self.lock();
-        if let Some(waiting) = state.lanes.get_mut(&runtime.id()) {
-            waiting.extend(operations);
-            return;
-        }
-        state.lanes.insert(runtime.id(), operations.collect());
-        let sender = state.senders.pop().unwrap_or_else(CallNames::new);
-        drop(state);
-        let lane = Lane {
-            batcher: self.clone(),
-            runtime: runtime.id(),
-            sender: Some(sender),
-            is_sending: false,
-        };
-        runtime.spawn(lane.send_all());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Lanes> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the next batch, and the operations whose deadline has passed. If there is neither, ends the
-    /// lane.
-    fn next(&self, lane: &mut Lane) -> (Vec<Operation>, Vec<Operation>) {
-        let mut state = self.lock();
-        let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let Some(waiting) = state.lanes.get_mut(&lane.runtime) else {
-            return (batch, late);
-        };
-        let now = Instant::now();
-        while batch.len() < BATCH {
-            let fits = |operation: &Operation| batch.is_empty() || bytes + operation.bytes() <= BATCH_BYTES;
-            if !waiting.front().is_some_and(fits) {
-                break;
-            }
-            let Some(operation) = waiting.pop_front() else {
-                break;
+        let serve = |guard| {
+            let sender = self.senders.lock().pop();
+            let lane = Lane {
+                batcher: self.clone(),
+                guard,
+                sender: Some(sender.unwrap_or_else(CallNames::new)),
+                is_sending: false,
             };
-            if operation.deadline <= now {
-                late.push(operation);
-            } else {
-                bytes += operation.bytes();
-                batch.push(operation);
-            }
-        }
-        if batch.is_empty() && late.is_empty() {
-            state.lanes.remove(&lane.runtime);
-            state.senders.extend(lane.sender.take());
-        }
-        (batch, late)
+            lane.send_all()
+        };
+        self.lanes.get_or_start(runtime, VecDeque::new, serve, |waiting| {
+            waiting.extend(operations)
+        });
     }
 }
 
-/// Sends the batches of one runtime until no operation waits. If it is dropped before that with its runtime,
-/// it answers all of them.
+/// Takes the next batch, and the operations before its end whose deadline has passed.
+fn next_batch(waiting: &mut VecDeque<Operation>) -> (Vec<Operation>, Vec<Operation>) {
+    let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let now = Instant::now();
+    while batch.len() < BATCH {
+        let fits = |operation: &Operation| batch.is_empty() || bytes + operation.bytes() <= BATCH_BYTES;
+        if !waiting.front().is_some_and(fits) {
+            break;
+        }
+        let Some(operation) = waiting.pop_front() else {
+            break;
+        };
+        if operation.deadline <= now {
+            late.push(operation);
+        } else {
+            bytes += operation.bytes();
+            batch.push(operation);
+        }
+    }
+    (batch, late)
+}
+
+/// Sends the batches of one runtime until no operation waits.
 struct Lane {
     batcher: Arc<Batcher>,
-    runtime: Id,
+    guard: Guard<VecDeque<Operation>>,
     /// Until the lane has ended.
     sender: Option<CallNames>,
     /// Whether the outcome of the sender's last call is unknown.
@@ -204,15 +179,14 @@ struct Lane {
 
 impl Lane {
     async fn send_all(mut self) {
-        let batcher = self.batcher.clone();
         loop {
             // Tasks that were just woken, some of them by the last answers, push their operations first and
             // so join this batch.
             yield_now().await;
-            let (batch, late) = batcher.next(&mut self);
-            if batch.is_empty() && late.is_empty() {
+            if self.guard.end_if(|waiting| waiting.is_empty()).is_some() {
                 return;
             }
+            let (batch, late) = self.guard.place().get(next_batch).unwrap_or_default();
             for operation in late {
                 // It was never sent, because the batches before it got no answer in time either.
                 let waited = operation.asked.elapsed();
@@ -279,12 +253,7 @@ impl Drop for Lane {
         if self.is_sending {
             sender.given_up();
         }
-        let mut state = self.batcher.lock();
-        state.senders.push(sender);
-        let given_up = state.lanes.remove(&self.runtime);
-        drop(state);
-        // Their answers may push others.
-        drop(given_up);
+        self.batcher.senders.lock().push(sender);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
         claim::JobLease,
         report::{Cancelled, Repeated},
     },
-    nonce::Nonce,
+    server::nonce::Nonce,
 };
 
 /// The longest error in bytes that is kept of a job.

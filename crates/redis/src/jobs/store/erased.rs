@@ -5,7 +5,10 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::Value;
 
-use crate::{connection::Connection, error::Error, policy::Policy, script::Call};
+use crate::{
+    error::Error,
+    server::{connection::Connection, policy::Policy, script::Call},
+};
 
 pub(in crate::jobs) trait AnyConnection: Send + Sync {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;

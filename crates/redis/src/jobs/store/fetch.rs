@@ -1,15 +1,12 @@
 //! `fetch`: fetches a payload that is too large for the answer to a take.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use redis::Value;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{Queue, asking::unexpected};
-use crate::{error::Error, local};
+use crate::{error::Error, mutex::Mutex, timers};
 
 /// Fetches a payload, one at a time for all workers of a queue, because all answers share one connection.
 /// Returns `None` if the job is no longer held under that token.
@@ -48,17 +45,13 @@ pub(in crate::jobs) struct Permit<'a> {
 }
 
 impl Fetches {
-    fn lock(&self) -> MutexGuard<'_, Vec<Instant>> {
-        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for a permit for a fetch that takes no longer than `limit`.
     async fn permit(&self, limit: Duration) -> Permit<'_> {
         loop {
             let returned = self.returned.notified();
             let first_end = {
                 let now = Instant::now();
-                let mut permits = self.lock();
+                let mut permits = self.permits.lock();
                 permits.retain(|until| *until > now);
                 if permits.len() < FETCHES {
                     let until = now + limit * 2;
@@ -67,14 +60,14 @@ impl Fetches {
                 }
                 permits.iter().min().copied().unwrap_or(now)
             };
-            local::until(first_end, returned).await;
+            timers::until(first_end, returned).await;
         }
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut permits = self.fetches.lock();
+        let mut permits = self.fetches.permits.lock();
         if let Some(place) = permits.iter().position(|until| *until == self.until) {
             permits.swap_remove(place);
         }
@@ -105,6 +98,6 @@ mod tests {
         // Its holder is not polled any more.
         let third = fetches.permit(LIMIT).await;
         drop((second, third));
-        assert!(fetches.lock().is_empty());
+        assert!(fetches.permits.lock().is_empty());
     }
 }

@@ -16,15 +16,17 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use crate::{
     error::{Error, check_name},
-    first_use::FirstUse,
     jobs::{
         claim::{Claim, JobLease},
         settings::HandleSettings,
     },
-    keys::Tag,
-    local,
-    notifications::Notifications,
-    script::{Call, Script},
+    server::{
+        first_use::FirstUse,
+        keys::Tag,
+        notifications::Notifications,
+        script::{Call, Script},
+    },
+    timers,
 };
 
 mod asking;
@@ -119,7 +121,7 @@ impl Queue {
     pub(in crate::jobs) async fn open(&self) -> Result<OpenQueue<'_>, Error> {
         let began = Instant::now();
         // A limit that is not allowed is refused below.
-        let deadline = local::after(self.call_limit());
+        let deadline = timers::after(self.call_limit());
         self.opened.ensure(|| self.check(deadline)).await?;
         Ok(OpenQueue {
             queue: self,
@@ -332,7 +334,7 @@ pub(in crate::jobs) async fn submit(
         let _ = sender.send(answer);
     });
     batcher.push(&runtime, [operation]);
-    match local::until(deadline + GRACE, receiver).await {
+    match timers::until(deadline + GRACE, receiver).await {
         Some(Ok(answer)) => answer,
         // Every operation is answered, but not by a runtime that nobody drives.
         Some(Err(_)) | None => Err(Error::NoAnswer {

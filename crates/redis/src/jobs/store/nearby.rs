@@ -4,13 +4,16 @@
 use std::{
     collections::BTreeMap,
     fmt, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
-use crate::jobs::{settings::INTERVAL, stats::QueueStats};
+use crate::{
+    jobs::{settings::INTERVAL, stats::QueueStats},
+    mutex::Mutex,
+};
 
 #[derive(Default)]
 pub(in crate::jobs) struct Nearby {
@@ -38,10 +41,6 @@ struct News {
 }
 
 impl Nearby {
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<NearbyWorker>>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a worker on a runtime, which claims jobs so long before they are due.
     pub(in crate::jobs) fn add(&self, runtime: Handle, look_ahead: Duration) -> Arc<NearbyWorker> {
         let worker = Arc::new(NearbyWorker {
@@ -50,7 +49,7 @@ impl Nearby {
             look_ahead,
             news: Mutex::default(),
         });
-        let mut workers = self.lock();
+        let mut workers = self.workers.lock();
         workers.retain(|worker| worker.strong_count() > 0);
         workers.push(Arc::downgrade(&worker));
         drop(workers);
@@ -58,7 +57,7 @@ impl Nearby {
     }
 
     fn workers(&self) -> Vec<Arc<NearbyWorker>> {
-        self.lock().iter().filter_map(Weak::upgrade).collect()
+        self.workers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Tells the workers that a job of the partition is due at that time.
@@ -70,8 +69,9 @@ impl Nearby {
 
     /// Returns the runtime of a worker that does not run on the same one as this.
     pub(in crate::jobs) fn another_runtime(&self, worker: &NearbyWorker) -> Option<Handle> {
-        let is_elsewhere =
-            |other: &&Arc<NearbyWorker>| other.runtime.id() != worker.runtime.id() && !other.lock().has_ended;
+        let is_elsewhere = |other: &&Arc<NearbyWorker>| {
+            other.runtime.id() != worker.runtime.id() && !other.news.lock().has_ended
+        };
         // The last one to start has the best chance to be driven.
         let workers = self.workers();
         Some(workers.iter().rev().find(is_elsewhere)?.runtime.clone())
@@ -79,12 +79,8 @@ impl Nearby {
 }
 
 impl NearbyWorker {
-    fn lock(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn expect_job(&self, partition: usize, due: Instant) {
-        let mut news = self.lock();
+        let mut news = self.news.lock();
         let claimable = due.checked_sub(self.look_ahead).unwrap_or(due);
         let is_known = news
             .claimable
@@ -100,16 +96,16 @@ impl NearbyWorker {
 
     /// Takes the partitions of which jobs become due, each with when the first may be claimed.
     pub(in crate::jobs) fn take_expected(&self) -> BTreeMap<usize, Instant> {
-        mem::take(&mut self.lock().claimable)
+        mem::take(&mut self.news.lock().claimable)
     }
 
     /// Records whether Redis tells the worker of jobs that are due.
     pub(in crate::jobs) fn set_told(&self, is_told: bool) {
-        self.lock().is_told = is_told;
+        self.news.lock().is_told = is_told;
     }
 
     pub(in crate::jobs) fn end(&self) {
-        self.lock().has_ended = true;
+        self.news.lock().has_ended = true;
     }
 }
 

@@ -15,9 +15,11 @@ use super::{
 use crate::{
     error::Error,
     jobs::settings::HandleSettings,
-    keys::Tag,
-    nonce::Nonce,
-    script::{Call, Script},
+    server::{
+        keys::Tag,
+        nonce::Nonce,
+        script::{Call, Script},
+    },
 };
 
 /// A script that changes jobs, which begins with the common prelude. Its first line says whether Redis may

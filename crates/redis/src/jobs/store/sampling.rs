@@ -13,8 +13,8 @@ use super::{OpenQueue, Queue, partition::Partition};
 use crate::{
     error::Error,
     jobs::report::{Counts, QueueSample},
-    local,
-    script::Call,
+    server::script::Call,
+    timers,
 };
 
 /// Returns the numbers of jobs in a queue.
@@ -49,11 +49,11 @@ pub(in crate::jobs) async fn sample(queue: OpenQueue<'_>) -> Result<QueueSample,
 /// Samples a queue at once and then every `period`, until nothing else uses it or its wheel is shut down.
 pub(in crate::jobs) async fn sample_every(queue: Weak<Queue>, period: Duration) {
     while let Some(used) = queue.upgrade().filter(|queue| !queue.wheel.is_shutdown()) {
-        let next = local::after(period);
+        let next = timers::after(period);
         if let Err(error) = open_and_sample(used).await {
             tracing::debug!(%error, "a queue could not be sampled; it is tried again");
         }
-        local::sleep_until(next).await;
+        timers::sleep_until(next).await;
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
         claim::{Claim, JobLease, valid_until},
         settings::WorkerSettings,
     },
-    nonce::Nonce,
+    server::nonce::Nonce,
 };
 
 /// A take of one worker on one partition.

@@ -31,7 +31,7 @@ use crate::{
             fetch::fetch,
         },
     },
-    nonce::random_part,
+    server::nonce::random_part,
 };
 
 /// How long a consumer may work on a job and not ask for another, before what is held on the wheel for it goes

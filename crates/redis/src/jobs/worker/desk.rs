@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -28,6 +28,7 @@ use crate::{
             nearby::NearbyWorker,
         },
     },
+    mutex::Mutex,
 };
 
 /// The shortest interval between two errors that the stream yields.
@@ -124,10 +125,6 @@ impl Desk {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends operations from the runtime of the engine.
     pub(super) fn send(&self, operations: Vec<(usize, Operation)>) {
         self.queue.update_all(&self.nearby.runtime, operations);
@@ -140,13 +137,13 @@ impl Desk {
     // The stream's side.
 
     pub(super) fn set_places(&self, places: usize) {
-        self.lock().places.set(places);
+        self.state.lock().places.set(places);
     }
 
     pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Claim, Error>>> {
         let waker = cx.waker().clone();
         let mut lost = Vec::new();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while let Some(Ready { claim, .. }) = state.started.pop_front() {
             if claim.lease.validity.is_lost() {
                 state.held.remove(&claim.lease);
@@ -187,7 +184,7 @@ impl Desk {
     }
 
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.nearby.end();
         self.notify_engine();
     }
@@ -232,7 +229,7 @@ impl Desk {
             Ok(_) => (false, None),
             Err(error) => (false, Some(error)),
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.starting -= 1;
         if is_started {
             let since = Instant::now();
@@ -257,7 +254,7 @@ impl Desk {
         self.notify_engine();
         if let Some(error) = error {
             self.report(error);
-            wake(self.lock());
+            wake(self.state.lock());
         }
     }
 
@@ -266,7 +263,7 @@ impl Desk {
     /// Stops renewing a job that is being finished or was dropped. Returns whether it was renewed and not
     /// lost until now.
     pub(super) fn leave(&self, lease: &Arc<JobLease>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let was_held = state.held.remove(lease);
         let is_last = state.closed && state.held.is_empty();
         drop(state);
@@ -278,7 +275,7 @@ impl Desk {
 
     /// Records that a job was finished or dropped, which leaves a place to another.
     pub(super) fn leave_place(self: &Arc<Self>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.places.leave();
         let starts = self.start(&mut state);
         drop(state);
@@ -290,7 +287,7 @@ impl Desk {
 
     /// Returns the status, with how many jobs the consumer starts within `soon`.
     pub(super) fn status(&self, soon: Duration) -> Status {
-        let state = self.lock();
+        let state = self.state.lock();
         Status {
             asked: state.asked,
             closed: state.closed,
@@ -306,31 +303,31 @@ impl Desk {
 
     /// Whether the stream was dropped or closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.state.lock().closed
     }
 
     /// Whether any lease is left to renew.
     pub(super) fn holds(&self) -> bool {
-        !self.lock().held.is_empty()
+        !self.state.lock().held.is_empty()
     }
 
     /// Whether a start is under way, whose job has to be given back if the worker ends.
     pub(super) fn is_starting(&self) -> bool {
-        self.lock().starting > 0
+        self.state.lock().starting > 0
     }
 
     /// Starts renewing a claim.
     pub(super) fn hold(&self, lease: &Arc<JobLease>) {
-        self.lock().held.insert(lease);
+        self.state.lock().held.insert(lease);
     }
 
     pub(super) fn let_go(&self, lease: &Arc<JobLease>) {
-        self.lock().held.remove(lease);
+        self.state.lock().held.remove(lease);
     }
 
     /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
     pub(super) fn end_overdue(&self) -> Option<Instant> {
-        let (overdue, next) = self.lock().held.take_overdue();
+        let (overdue, next) = self.state.lock().held.take_overdue();
         for lease in overdue {
             lease.validity.lose();
         }
@@ -339,7 +336,7 @@ impl Desk {
 
     /// Removes the leases that are lost. Returns those that last, and those that are lost.
     pub(super) fn remove_lost(&self) -> (Vec<Arc<JobLease>>, Vec<Arc<JobLease>>) {
-        let (lasting, lost) = self.lock().held.remove_lost();
+        let (lasting, lost) = self.state.lock().held.remove_lost();
         for lease in &lost {
             lease.validity.lose();
         }
@@ -348,7 +345,7 @@ impl Desk {
 
     /// Adds claims that have become due.
     pub(super) fn add(self: &Arc<Self>, claims: impl IntoIterator<Item = Claim>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let since = Instant::now();
         for claim in claims {
             if claim.lease.validity.is_lost() {
@@ -366,7 +363,7 @@ impl Desk {
 
     /// Lets the stream yield an error, unless it has yielded another within `ERRORS_APART`.
     pub(super) fn report(&self, error: Error) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         if state.last_error.is_some_and(|last| now < last + ERRORS_APART) {
             return;
@@ -389,7 +386,7 @@ impl Desk {
         due_before: Option<Instant>,
         started_before: Option<Instant>,
     ) -> (Vec<Claim>, Vec<Claim>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (mut claims, mut starts) = (Vec::new(), Vec::new());
         while state
             .due
@@ -428,7 +425,7 @@ impl Desk {
 
     /// Ends the stream and all leases, because the wheel was shut down.
     pub(super) fn end(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ended = true;
         let held = state.held.drain();
         wake(state);
@@ -442,7 +439,7 @@ impl Desk {
     /// Ends the stream with an error, because nobody renews leases any more. Those that are held last until
     /// they expire.
     fn end_without_runtime(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ended = true;
         state.error = Some(Error::NoRuntime);
         let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));

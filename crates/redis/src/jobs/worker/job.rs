@@ -20,7 +20,7 @@ use crate::{
             submit,
         },
     },
-    lost::Lost,
+    validity::Lost,
 };
 
 /// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after),

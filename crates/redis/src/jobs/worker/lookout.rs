@@ -4,7 +4,7 @@ use std::{mem, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{jobs::settings::INTERVAL, nonce::random_part};
+use crate::{jobs::settings::INTERVAL, server::nonce::random_part};
 
 /// By how much a sweep may come sooner, at random.
 const JITTER: Duration = Duration::from_millis(100);

@@ -17,7 +17,7 @@ use futures_core::Stream;
 use tokio::{runtime::Handle, sync::mpsc};
 
 use super::{settings::WorkerSettings, store::Queue};
-use crate::{error::Error, local};
+use crate::{error::Error, timers};
 
 mod claims;
 mod desk;
@@ -212,11 +212,11 @@ impl Worker {
     /// ```
     pub fn close(self) -> impl Future<Output = ()> + Send + 'static {
         let desk = self.desk.clone();
-        let limit = local::after(desk.queue.call_limit());
+        let limit = timers::after(desk.queue.call_limit());
         // The engine hears of it now, and not when the future is polled first.
         drop(self);
         async move {
-            local::until(limit, desk.given_back.cancelled()).await;
+            timers::until(limit, desk.given_back.cancelled()).await;
         }
     }
 }

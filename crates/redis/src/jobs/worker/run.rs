@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Worker, job::Job};
-use crate::{error::Error, jobs::store::change::Change, local, nonce::random_part};
+use crate::{error::Error, jobs::store::change::Change, server::nonce::random_part, timers};
 
 type Cause = Box<dyn error::Error + Send + Sync>;
 type Handler = Arc<dyn Fn(Arc<Job>) -> BoxFuture<'static, Result<(), Cause>> + Send + Sync>;
@@ -290,14 +290,14 @@ impl Setup {
         };
         // What was claimed goes back now, and what runs is still renewed.
         let given_back = self.worker.close();
-        let grace_ends = local::after(self.grace);
+        let grace_ends = timers::after(self.grace);
         let finished = async { while running.join_next().await.is_some() {} };
-        if local::until(grace_ends, finished).await.is_none() {
+        if timers::until(grace_ends, finished).await.is_none() {
             give_back.cancel();
             let last_words = async { while running.join_next().await.is_some() {} };
-            local::until(local::after(LAST_WORDS), last_words).await;
+            timers::until(timers::after(LAST_WORDS), last_words).await;
         }
-        local::until(grace_ends, given_back).await;
+        timers::until(grace_ends, given_back).await;
         outcome
     }
 }

@@ -22,7 +22,7 @@ use crate::{
             take::{TakeRequest, Taken, take},
         },
     },
-    nonce::Nonce,
+    server::nonce::Nonce,
 };
 
 /// The largest number of jobs in one take.

@@ -6,10 +6,7 @@ use crate::support;
 use std::{
     fmt::Debug,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
     task::{Context, Poll},
     thread,
     time::Duration,
@@ -469,37 +466,6 @@ async fn as_a_stream_it_does_not_end_with_a_shutdown() {
     assert_due(start, SECOND);
     assert!(waiting.is_woken());
     assert_ready_eq!(waiting.poll_next(), Some(start + SECOND));
-}
-
-// The cooperative budget.
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_of_ticks_that_are_due_does_not_starve_its_runtime() {
-    let mut interval = Wheel::new().interval(Duration::from_nanos(1));
-    interval.tick().await;
-    tokio::time::advance(ms(1)).await; // a million ticks
-    let other_ran = Arc::new(AtomicBool::new(false));
-    let flag = other_ran.clone();
-    tokio::spawn(async move { flag.store(true, Ordering::SeqCst) });
-    for _ in 0..1_000 {
-        interval.tick().await;
-    }
-    assert!(other_ran.load(Ordering::SeqCst));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tick_that_finds_no_budget_left_is_not_lost() {
-    let start = Instant::now();
-    let mut interval = Wheel::new().interval(ms(100));
-    while tokio::task::coop::has_budget_remaining() {
-        tokio::task::coop::consume_budget().await;
-    }
-    assert!(
-        poll!(Box::pin(interval.tick())).is_pending(),
-        "the budget is used up"
-    );
-    assert_eq!(interval.tick().await, start);
-    assert_eq!(interval.tick().await, start + ms(100));
 }
 
 /// As an instant is before the machine started, if a program that starts with it subtracts from the time.

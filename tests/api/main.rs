@@ -11,6 +11,7 @@
 mod support;
 
 mod batches;
+mod budget;
 mod builder;
 mod clocks;
 mod deadline;

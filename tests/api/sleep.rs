@@ -8,13 +8,12 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
-use futures::poll;
 use tickwheel::{Sleep, Wheel};
 use tokio::{task::unconstrained, time::Instant};
 use tokio_test::{assert_pending, assert_ready, task};
@@ -506,45 +505,6 @@ async fn a_re_armed_sleep_wakes_the_task_that_polled_it_last() {
     advance(ms(200)).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
     assert_eq!(last_woken.load(Ordering::SeqCst), before + 1);
-}
-
-// The cooperative budget.
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_of_elapsed_sleeps_does_not_starve_its_runtime() {
-    let wheel = Wheel::new();
-    let mut elapsed = wheel.sleep(ms(1));
-    (&mut elapsed).await;
-
-    for kind in ["zero", "past", "elapsed"] {
-        let other_ran = Arc::new(AtomicBool::new(false));
-        let flag = other_ran.clone();
-        tokio::spawn(async move { flag.store(true, Ordering::SeqCst) });
-        for _ in 0..1_000 {
-            match kind {
-                "zero" => wheel.sleep(Duration::ZERO).await,
-                "past" => wheel.sleep_until(Instant::now() - SECOND).await,
-                _ => (&mut elapsed).await,
-            }
-        }
-        assert!(
-            other_ran.load(Ordering::SeqCst),
-            "{kind} sleeps starved the runtime"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sleep_out_of_budget_is_not_lost() {
-    let wheel = Wheel::new();
-    let mut sleep = wheel.sleep(ms(10));
-    assert!(poll!(&mut sleep).is_pending());
-    tokio::time::advance(ms(10)).await;
-    while tokio::task::coop::has_budget_remaining() {
-        tokio::task::coop::consume_budget().await;
-    }
-    assert!(poll!(&mut sleep).is_pending(), "the budget is used up");
-    sleep.await;
 }
 
 // Runtimes.

@@ -211,37 +211,3 @@ async fn a_future_that_always_uses_up_the_budget_does_not_keep_its_timeout_from_
         assert!(task.await.unwrap().is_err());
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_of_elapsed_timeouts_does_not_starve_its_runtime() {
-    let wheel = Wheel::new();
-    for kind in ["zero", "past"] {
-        let other_ran = Arc::new(AtomicBool::new(false));
-        let flag = other_ran.clone();
-        tokio::spawn(async move { flag.store(true, Ordering::SeqCst) });
-        for _ in 0..1_000 {
-            let elapsed = match kind {
-                "zero" => wheel.timeout(Duration::ZERO, pending::<()>()).await,
-                _ => wheel.timeout_at(Instant::now() - SECOND, pending::<()>()).await,
-            };
-            assert!(elapsed.is_err());
-        }
-        assert!(
-            other_ran.load(Ordering::SeqCst),
-            "{kind} timeouts starved the runtime"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_polled_without_any_budget_left_is_not_lost() {
-    let wheel = Wheel::new();
-    let mut timeout = wheel.timeout(ms(10), pending::<()>());
-    assert!(futures::poll!(&mut timeout).is_pending());
-    tokio::time::advance(ms(10)).await;
-    while tokio::task::coop::has_budget_remaining() {
-        tokio::task::coop::consume_budget().await;
-    }
-    assert!(futures::poll!(&mut timeout).is_pending(), "the budget is used up");
-    assert!(timeout.await.is_err());
-}

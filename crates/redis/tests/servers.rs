@@ -123,7 +123,8 @@ fn a_missing_program_is_named_with_its_package() {
             std::os::unix::fs::symlink(find(name), folder.path().join(name)).unwrap();
         }
         let path = folder.path().to_str().unwrap();
-        let mut beginner = Process::start_in(&[("PATH", path)], "beginner", &[("WHAT", what)]);
+        let environment = [("PATH", path), ("TICKWHEEL_REDIS_SERVER", "redis-server")];
+        let mut beginner = Process::start_in(&environment, "beginner", &[("WHAT", what)]);
         let said = beginner.line().expect("a message");
         assert!(said.contains(missing) && said.contains(package), "{what}: {said}");
     }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::{
     control::Control,
-    in_flight::{InFlight, Token},
-    time::{Moment, Span},
+    in_flight::{InFlight, RequestToken},
+    time::{LatestMoment, Moment, Span},
     uploads::Uploads,
 };
 
@@ -26,8 +26,8 @@ pub(crate) struct Connection {
     start: Instant,
     /// Written by any task.
     pub(crate) in_flight: InFlight,
-    /// When nothing was in flight any longer, by [`Moment`]. Written by any task.
-    quiet_since: AtomicU64,
+    /// When nothing was in flight any longer. Written by any task.
+    quiet_since: LatestMoment,
     /// Written by any task.
     pub(crate) uploads: Uploads,
     /// Bytes of responses that hyper has written: to the IO on HTTP/1, and on HTTP/2 to h2's buffer of
@@ -59,7 +59,7 @@ impl Connection {
             control,
             start,
             in_flight: InFlight::default(),
-            quiet_since: AtomicU64::new(Moment::START.0),
+            quiet_since: LatestMoment::new(Moment::START),
             uploads: Uploads::default(),
             sent: AtomicU64::new(0),
             requests: AtomicU32::new(0),
@@ -107,13 +107,13 @@ impl Connection {
     // What the service tells.
 
     /// The head of a request is complete.
-    pub(crate) fn begin_request(self: &Arc<Self>, version: Version) -> Token {
+    pub(crate) fn begin_request(self: &Arc<Self>, version: Version) -> RequestToken {
         let requests = self.requests().wrapping_add(1);
         self.requests.store(requests, Ordering::Relaxed);
         self.is_http2.store(version == Version::HTTP_2, Ordering::Relaxed);
         self.has_read.store(false, Ordering::Relaxed);
         self.leaves_body.store(false, Ordering::Relaxed);
-        Token::request(self)
+        RequestToken::new(self)
     }
 
     pub(crate) fn requests(&self) -> u32 {
@@ -157,12 +157,11 @@ impl Connection {
 
     /// Nothing is in flight any longer.
     pub(crate) fn fall_quiet(&self) {
-        // By the later of two tasks, whichever comes first.
-        self.quiet_since.fetch_max(self.now().0, Ordering::Relaxed);
+        self.quiet_since.store(self.now());
     }
 
     pub(crate) fn quiet_since(&self) -> Moment {
-        Moment(self.quiet_since.load(Ordering::Relaxed))
+        self.quiet_since.load()
     }
 
     // What the future that watches it wants to know.

@@ -17,9 +17,9 @@ use crate::{
 pub(crate) struct Control {
     pub(crate) wheel: Wheel,
     settings: Mutex<Arc<Settings>>,
-    /// Counts the changes of the settings. It grows under their lock.
+    /// That of the settings. It is written under their lock.
     version: AtomicU64,
-    pub(crate) members: Arc<Members>,
+    pub(crate) members: Members,
     pub(crate) counters: Counters,
 }
 
@@ -29,7 +29,7 @@ impl Control {
             wheel: wheel.clone(),
             settings: Mutex::new(Arc::new(Settings::NONE)),
             version: AtomicU64::new(0),
-            members: Arc::default(),
+            members: Members::default(),
             counters: Counters::default(),
         }
     }
@@ -37,20 +37,20 @@ impl Control {
     /// Changes the settings for all connections, and wakes them.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Settings)) {
         let mut settings = self.lock();
-        change(Arc::make_mut(&mut settings));
-        self.version.fetch_add(1, Ordering::Release);
+        let changed = Arc::make_mut(&mut settings);
+        change(changed);
+        changed.version += 1;
+        self.version.store(changed.version, Ordering::Release);
         drop(settings);
         self.members.wake_all();
     }
 
-    /// Returns the settings and their version.
-    pub(crate) fn settings(&self) -> (Arc<Settings>, u64) {
-        let settings = self.lock();
-        (settings.clone(), self.version.load(Ordering::Relaxed))
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.lock().clone()
     }
 
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    pub(crate) fn has_changed_since(&self, version: u64) -> bool {
+        self.version.load(Ordering::Acquire) != version
     }
 
     pub(crate) fn stats(&self) -> LimitStats {

@@ -28,43 +28,35 @@ impl InFlight {
 
 /// Something that is in flight until this is dropped, in any task.
 #[derive(Debug)]
-pub(crate) struct Token {
-    connection: Arc<Connection>,
-    unit: u64,
-}
+pub(crate) struct Token<const UNIT: u64>(Arc<Connection>);
 
-impl Token {
-    /// Counts a request until its response has been taken, or a request's body until it has ended.
-    pub(crate) fn request(connection: &Arc<Connection>) -> Token {
-        Token::new(connection, REQUEST)
+/// A request until its response has been taken, or a request's body until it has ended.
+pub(crate) type RequestToken = Token<REQUEST>;
+
+/// A buffer of a response.
+pub(crate) type BufferToken = Token<BUFFER>;
+
+impl<const UNIT: u64> Token<UNIT> {
+    pub(crate) fn new(connection: &Arc<Connection>) -> Self {
+        connection.in_flight.0.fetch_add(UNIT, Ordering::Relaxed);
+        Token(connection.clone())
     }
 
-    /// Counts a buffer of the response.
-    pub(crate) fn buffer(&self) -> Token {
-        Token::new(&self.connection, BUFFER)
-    }
-
-    fn new(connection: &Arc<Connection>, unit: u64) -> Token {
-        connection.in_flight.0.fetch_add(unit, Ordering::Relaxed);
-        let connection = connection.clone();
-        Token { connection, unit }
-    }
-
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.connection
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.0
     }
 }
 
-impl Drop for Token {
+impl<const UNIT: u64> Drop for Token<UNIT> {
     fn drop(&mut self) {
-        let (connection, count) = (&*self.connection, &self.connection.in_flight.0);
+        let count = &self.0.in_flight.0;
         let mut before = count.load(Ordering::Relaxed);
         loop {
-            if before == self.unit {
+            if before == UNIT {
                 // First, because whoever sees that nothing is in flight asks since when.
-                connection.fall_quiet();
+                self.0.fall_quiet();
             }
-            let after = before - self.unit;
+            let after = before - UNIT;
             match count.compare_exchange_weak(before, after, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(changed) => before = changed,
@@ -90,8 +82,8 @@ mod tests {
     fn nothing_is_in_flight_only_after_it_is_known_since_when() {
         let connection = Arc::new(Connection::new(Arc::new(Control::new(&Wheel::new()))));
         for _ in 0..200 {
-            let (request, is_watching) = (Token::request(&connection), AtomicBool::new(false));
-            let buffer = request.buffer();
+            let (request, is_watching) = (RequestToken::new(&connection), AtomicBool::new(false));
+            let buffer = BufferToken::new(&connection);
             let before = connection.now();
             thread::scope(|scope| {
                 scope.spawn(|| {

@@ -394,7 +394,7 @@ fn or_unlimited(duration: Option<Duration>) -> Span {
 impl fmt::Debug for ConnectionLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectionLimits")
-            .field("settings", &self.control.settings().0)
+            .field("settings", &self.control.settings())
             .field("stats", &self.stats())
             .finish()
     }

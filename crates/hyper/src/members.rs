@@ -1,8 +1,9 @@
 //! The open connections, by their tasks.
 
 use std::{
+    mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Waker},
@@ -21,10 +22,37 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn join(self: &Arc<Self>) -> Member {
+    /// Counts a connection, until it [leaves](Members::leave).
+    pub(crate) fn join(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
-        let members = self.clone();
-        Member { members, task: None }
+    }
+
+    /// Makes [`wake_all`](Members::wake_all) wake the task that polls the connection.
+    pub(crate) fn register(&self, member: &mut Member, cx: &Context<'_>) {
+        let waker = cx.waker();
+        match &mut member.task {
+            Some(task) if task.waker.will_wake(waker) => {}
+            Some(task) => {
+                task.waker.clone_from(waker);
+                let former = mem::replace(&mut self.tasks()[task.place], waker.clone());
+                drop(former);
+            }
+            None => {
+                let (waker, kept) = (waker.clone(), waker.clone());
+                let place = self.tasks().insert(kept);
+                member.task = Some(Task { waker, place });
+            }
+        }
+    }
+
+    pub(crate) fn leave(&self, member: &Member) {
+        if let Some(task) = &member.task {
+            let waker = self.tasks().remove(task.place);
+            drop(waker);
+        }
+        if self.open.fetch_sub(1, Ordering::Release) == 1 {
+            self.none_open.notify_waiters();
+        }
     }
 
     pub(crate) fn open(&self) -> u64 {
@@ -54,49 +82,16 @@ impl Members {
     }
 }
 
-/// An open connection. It leaves when it is dropped.
-#[derive(Debug)]
+/// An open connection's place among the members, once it has one.
+#[derive(Debug, Default)]
 pub(crate) struct Member {
-    members: Arc<Members>,
     task: Option<Task>,
 }
 
-/// The task that polls a connection, and its place among all.
+/// The task that polls a connection.
 #[derive(Debug)]
 struct Task {
-    /// A copy of what is in that place, so that a poll by the same task takes no lock.
+    /// A copy of what is in its place, so that a poll by the same task takes no lock.
     waker: Waker,
     place: usize,
-}
-
-impl Member {
-    /// Makes [`Members::wake_all`] wake the task that polls the connection.
-    pub(crate) fn register(&mut self, cx: &Context<'_>) {
-        let waker = cx.waker();
-        match &mut self.task {
-            Some(task) if task.waker.will_wake(waker) => {}
-            Some(task) => {
-                task.waker.clone_from(waker);
-                let former = std::mem::replace(&mut self.members.tasks()[task.place], waker.clone());
-                drop(former);
-            }
-            None => {
-                let (waker, kept) = (waker.clone(), waker.clone());
-                let place = self.members.tasks().insert(kept);
-                self.task = Some(Task { waker, place });
-            }
-        }
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            let waker = self.members.tasks().remove(task.place);
-            drop(waker);
-        }
-        if self.members.open.fetch_sub(1, Ordering::Release) == 1 {
-            self.members.none_open.notify_waiters();
-        }
-    }
 }

@@ -70,10 +70,8 @@ impl Progress {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
-
     fn at(seconds: u64) -> Moment {
-        Moment(seconds * SECOND)
+        Moment::START.after(Span::from_millis(seconds * 1_000))
     }
 
     fn limit() -> ProgressLimit {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::{connection::Connection, in_flight::Token, uploads::Upload};
+use crate::{connection::Connection, in_flight::RequestToken, uploads::Upload};
 
 /// The body of a request on a connection under limits, in place of hyper's [`Incoming`].
 ///
@@ -42,7 +42,7 @@ pub struct RequestBody {
 impl RequestBody {
     pub(crate) fn new(body: Incoming, connection: &Arc<Connection>) -> RequestBody {
         let is_empty = body.is_end_stream();
-        let upload = (!is_empty).then(|| Upload::new(Token::request(connection)));
+        let upload = (!is_empty).then(|| Upload::new(RequestToken::new(connection)));
         RequestBody { body, upload }
     }
 }

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::in_flight::Token;
+use crate::in_flight::{BufferToken, RequestToken};
 
 pin_project! {
     /// The body of a response on a connection under limits.
@@ -21,12 +21,12 @@ pin_project! {
     pub struct ResponseBody<B> {
         #[pin]
         body: B,
-        token: Token,
+        token: RequestToken,
     }
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn new(body: B, token: Token) -> ResponseBody<B> {
+    pub(crate) fn new(body: B, token: RequestToken) -> ResponseBody<B> {
         ResponseBody { body, token }
     }
 }
@@ -41,10 +41,11 @@ impl<B: Body> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Self::Data>, B::Error>>> {
         let this = self.project();
         let frame = ready!(this.body.poll_frame(cx));
-        let is_http2 = this.token.connection().is_http2();
+        let connection = this.token.connection();
+        let is_http2 = connection.is_http2();
         let wrap = |data| ResponseData {
             data,
-            token: is_http2.then(|| this.token.buffer()),
+            token: is_http2.then(|| BufferToken::new(connection)),
         };
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(wrap))))
     }
@@ -66,7 +67,7 @@ impl<B: Body> Body for ResponseBody<B> {
 pub struct ResponseData<D> {
     data: D,
     /// `None` on HTTP/1.
-    token: Option<Token>,
+    token: Option<BufferToken>,
 }
 
 impl<D> ResponseData<D> {

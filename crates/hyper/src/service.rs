@@ -14,7 +14,7 @@ use hyper::{body::Incoming, service::Service};
 use pin_project_lite::pin_project;
 
 use crate::{
-    connection::Connection, in_flight::Token, request_body::RequestBody, response_body::ResponseBody,
+    connection::Connection, in_flight::RequestToken, request_body::RequestBody, response_body::ResponseBody,
 };
 
 /// The service of a connection under limits, created by
@@ -67,7 +67,7 @@ pin_project! {
         #[pin]
         response: F,
         // Until the response is there, or never will be.
-        token: Option<Token>,
+        token: Option<RequestToken>,
         is_connect: bool,
     }
 }

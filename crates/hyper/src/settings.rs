@@ -6,6 +6,8 @@ use crate::time::Span;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    /// Counts the changes.
+    pub(crate) version: u64,
     /// [`Span::UNLIMITED`] if not set, as those below.
     pub(crate) header: Span,
     pub(crate) idle: Span,
@@ -23,6 +25,7 @@ impl Settings {
     const GRACE: Span = Span::from_millis(30_000);
 
     pub(crate) const NONE: Settings = Settings {
+        version: 0,
         header: Span::UNLIMITED,
         idle: Span::UNLIMITED,
         body_progress: ProgressLimit::NONE,

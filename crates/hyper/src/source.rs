@@ -13,7 +13,7 @@ pub(crate) struct LimitSource(pub(crate) Weak<Control>);
 impl Source for LimitSource {
     fn exported(&self) -> Option<Vec<Exported>> {
         let control = self.0.upgrade()?;
-        let server = control.settings().0.name.clone();
+        let server = control.settings().name.clone();
         Some(list(&server, &control.stats()))
     }
 

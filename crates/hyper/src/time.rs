@@ -1,15 +1,19 @@
 //! Times of a connection, in eight bytes each.
 
-use std::time::Duration;
+use std::{
+    num::NonZeroU64,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
-/// A time, in nanoseconds since the connection began.
+/// A time, in nanoseconds since the connection began, and one more, so that an `Option` takes no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) u64);
+pub(crate) struct Moment(NonZeroU64);
 
 impl Moment {
-    pub(crate) const START: Moment = Moment(0);
+    pub(crate) const START: Moment = Moment(NonZeroU64::MIN);
     /// Later than every time that a connection sees, which ends after 584 years.
-    pub(crate) const NEVER: Moment = Moment(u64::MAX);
+    pub(crate) const NEVER: Moment = Moment(NonZeroU64::MAX);
 
     pub(crate) fn after(self, span: Span) -> Moment {
         Moment(self.0.saturating_add(span.0))
@@ -18,12 +22,31 @@ impl Moment {
     /// Converts the time, at most 30 years, which is as far as a wheel's timers go.
     pub(crate) fn since_start(self) -> Duration {
         const FAR_FUTURE: Duration = Duration::from_secs(86_400 * 365 * 30);
-        Duration::from_nanos(self.0).min(FAR_FUTURE)
+        Duration::from_nanos(self.since(Moment::START).0).min(FAR_FUTURE)
     }
 
     /// Returns the time since `earlier`, or zero if that is later.
     pub(crate) fn since(self, earlier: Moment) -> Span {
-        Span(self.0.saturating_sub(earlier.0))
+        Span(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+/// The latest of the moments that any task has stored.
+#[derive(Debug)]
+pub(crate) struct LatestMoment(AtomicU64);
+
+impl LatestMoment {
+    pub(crate) fn new(moment: Moment) -> LatestMoment {
+        LatestMoment(AtomicU64::new(moment.0.get()))
+    }
+
+    pub(crate) fn store(&self, moment: Moment) {
+        self.0.fetch_max(moment.0.get(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn load(&self) -> Moment {
+        // It is never zero.
+        NonZeroU64::new(self.0.load(Ordering::Relaxed)).map_or(Moment::START, Moment)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{
-    in_flight::Token,
+    in_flight::RequestToken,
     progress::{Progress, TooSlow},
     settings::ProgressLimit,
     time::Moment,
@@ -53,14 +53,14 @@ impl Waits {
 /// The body of a request that is not empty, until it has ended or is dropped.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    token: Token,
+    token: RequestToken,
     waits: bool,
     /// Whether there is more of it, as far as the handler has seen.
     is_unread: bool,
 }
 
 impl Upload {
-    pub(crate) fn new(token: Token) -> Upload {
+    pub(crate) fn new(token: RequestToken) -> Upload {
         Upload {
             token,
             waits: false,

@@ -27,7 +27,6 @@ pub(crate) struct Watch {
     connection: Arc<Connection>,
     member: Member,
     settings: Arc<Settings>,
-    version: u64,
     alarm: Alarm,
     phase: Phase,
     /// How many requests there had been at the last check.
@@ -75,11 +74,10 @@ pub(crate) enum Step {
 impl Watch {
     pub(crate) fn new(connection: Arc<Connection>) -> Watch {
         let control = &connection.control;
-        let (settings, version) = control.settings();
+        control.members.join();
         Watch {
-            member: control.members.join(),
-            settings,
-            version,
+            member: Member::default(),
+            settings: control.settings(),
             alarm: Alarm::new(&connection),
             phase: Phase::Head,
             requests: 0,
@@ -96,7 +94,7 @@ impl Watch {
     /// Finds out what is to be done after a poll of hyper's connection. Unless that is to wait, the
     /// connection is to be polled and checked again.
     pub(crate) fn check(&mut self, cx: &mut Context<'_>) -> Step {
-        self.member.register(cx);
+        self.connection.control.members.register(&mut self.member, cx);
         let mut must_look = self.take_new_settings();
         self.observe();
         must_look |= self.must_tell();
@@ -117,11 +115,11 @@ impl Watch {
     /// Returns whether the settings have changed.
     fn take_new_settings(&mut self) -> bool {
         let control = &self.connection.control;
-        if control.version() == self.version {
-            return false;
+        let has_changed = control.has_changed_since(self.settings.version);
+        if has_changed {
+            self.settings = control.settings();
         }
-        (self.settings, self.version) = control.settings();
-        true
+        has_changed
     }
 
     /// Notes what has begun or ended, and brings the alarm forward if a limit may be over before it.
@@ -318,6 +316,12 @@ impl Watch {
 
     pub(crate) fn count(&self, ended: Ended) {
         self.connection.control.counters.count(ended);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.connection.control.members.leave(&self.member);
     }
 }
 

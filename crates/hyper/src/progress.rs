@@ -39,8 +39,9 @@ impl Progress {
         self.waiting_since = None;
     }
 
-    /// Forgets the waits of this window, because the body for which they were has ended.
-    pub(crate) fn forget_waits(&mut self) {
+    /// Ends the window, and a wait, because what the connection waited for is over.
+    pub(crate) fn forget(&mut self) {
+        self.waiting_since = None;
         self.waited = Span::ZERO;
     }
 
@@ -107,7 +108,7 @@ mod tests {
         let mut progress = Progress::default();
         progress.begin_wait(at(0), 0);
         progress.end_wait(at(1));
-        progress.forget_waits();
+        progress.forget();
         progress.begin_wait(at(20), 1_000_000);
         assert_eq!(progress.judge(at(30), 1_000_000, limit()), Err(TooSlow));
     }

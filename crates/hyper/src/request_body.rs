@@ -57,15 +57,21 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let RequestBody { body, upload } = self.get_mut();
         let polled = Pin::new(&mut *body).poll_frame(cx);
-        match (&polled, upload.as_mut()) {
-            (_, None) => {}
-            (Poll::Pending, Some(upload)) => upload.wait(),
-            (Poll::Ready(Some(Ok(frame))), Some(upload)) => {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                upload.receive(bytes, body.is_end_stream());
+        let Some(ongoing) = upload else {
+            return polled;
+        };
+        match &polled {
+            Poll::Pending => ongoing.wait(),
+            Poll::Ready(Some(Ok(frame))) => {
+                let (bytes, is_last) = (frame.data_ref().map_or(0, Bytes::len), body.is_end_stream());
+                ongoing.receive(bytes, is_last);
+                if is_last {
+                    *upload = None;
+                }
             }
-            (Poll::Ready(None | Some(Err(_))), Some(_)) => {
-                upload.take().into_iter().for_each(Upload::finish);
+            Poll::Ready(None | Some(Err(_))) => {
+                ongoing.finish();
+                *upload = None;
             }
         }
         polled

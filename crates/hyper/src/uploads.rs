@@ -42,10 +42,19 @@ impl Waits {
         self.waiting += 1;
     }
 
-    fn end(&mut self, now: Moment) {
+    /// A wait has ended, and others of the same body may follow.
+    fn end(&mut self, now: impl FnOnce() -> Moment) {
         self.waiting -= 1;
         if self.waiting == 0 {
-            self.progress.end_wait(now);
+            self.progress.end_wait(now());
+        }
+    }
+
+    /// A body has ended, for which a handler may have waited.
+    fn end_body(&mut self, waits: bool) {
+        self.waiting -= u32::from(waits);
+        if self.waiting == 0 {
+            self.progress.forget();
         }
     }
 }
@@ -77,20 +86,21 @@ impl Upload {
         }
     }
 
-    /// The handler has got a frame.
+    /// The handler has got a frame. After the last, this is to be dropped.
     pub(crate) fn receive(&mut self, bytes: usize, is_last: bool) {
         self.is_unread = !is_last;
         let connection = self.token.connection();
         let mut waits = connection.uploads.lock();
         waits.received = waits.received.wrapping_add(bytes as u64);
-        if self.waits {
+        // After the last frame this is dropped, which ends a wait too, and without a reading of the clock.
+        if self.waits && !is_last {
             self.waits = false;
-            waits.end(connection.now());
+            waits.end(|| connection.now());
         }
     }
 
-    /// The handler has seen the end of the body, or its error.
-    pub(crate) fn finish(mut self) {
+    /// The handler has seen the end of the body, or its error. This is to be dropped.
+    pub(crate) fn finish(&mut self) {
         self.is_unread = false;
     }
 }
@@ -99,12 +109,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         let connection = self.token.connection();
         let mut waits = connection.uploads.lock();
-        if self.waits {
-            waits.end(connection.now());
-        }
-        if waits.waiting == 0 {
-            waits.progress.forget_waits();
-        }
+        waits.end_body(self.waits);
         drop(waits);
         connection.end_upload(self.is_unread);
     }

@@ -161,7 +161,7 @@ impl Watch {
             let quiet_since = connection.quiet_since();
             if mem::replace(&mut self.quiet_since, quiet_since) != quiet_since {
                 // The former waits were for other responses.
-                self.responses.forget_waits();
+                self.responses.forget();
             }
             self.responses.begin_wait(connection.now(), connection.sent());
         } else {

@@ -81,19 +81,24 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let mut response = ready!(this.response.poll(cx))?;
-        let token = this
-            .token
-            .take()
-            .expect("`ResponseFuture` polled after completion");
+        let response = ready!(this.response.poll(cx))?;
+        let token = this.token.take();
+        let token = token.expect("`ResponseFuture` polled after completion");
         let connection = token.connection();
         let status = response.status();
         if status == StatusCode::SWITCHING_PROTOCOLS || *this.is_connect && status.is_success() {
             connection.upgrade();
         } else if connection.closes() && !connection.is_http2() {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
+            return Poll::Ready(Ok(last(response, token)));
         }
         Poll::Ready(Ok(response.map(|body| ResponseBody::new(body, token))))
     }
+}
+
+/// Makes hyper close the connection after the response.
+#[cold]
+fn last<B>(mut response: Response<B>, token: RequestToken) -> Response<ResponseBody<B>> {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response.map(|body| ResponseBody::new(body, token))
 }

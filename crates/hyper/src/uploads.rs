@@ -86,6 +86,11 @@ impl Upload {
         }
     }
 
+    /// Returns whether [`receive`](Upload::receive) has to know whether the frame is the last.
+    pub(crate) fn asks_for_end(&self) -> bool {
+        self.waits || !self.token.connection().is_http2()
+    }
+
     /// The handler has got a frame. After the last, this is to be dropped.
     pub(crate) fn receive(&mut self, bytes: usize, is_last: bool) {
         self.is_unread = !is_last;

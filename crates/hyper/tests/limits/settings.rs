@@ -1,12 +1,23 @@
 //! Limits that change while connections live, and what is counted.
 
-use std::time::Duration;
+use std::{
+    future::{Future, poll_fn},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use tickwheel::Wheel;
 use tickwheel_exported::{ExportedValue, Source};
 use tickwheel_hyper::{ConnectionLimits, Ended};
 
-use crate::support::{Client, GET, Server, ms, open, pause, usual_limits};
+use crate::support::{
+    Client, GET, Server, builder, handlers::handle, ms, open, pause, serving, usual_limits,
+};
 
 /// Opens a connection, which is idle after a request.
 async fn open_idle(limits: &ConnectionLimits) -> (tokio::io::DuplexStream, Server) {
@@ -184,6 +195,31 @@ async fn the_counts_are_exported() {
     assert!(source.exported().is_some(), "a connection is open");
     open_server.ends(Ended::Idle, 600).await;
     assert_eq!(source.exported(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_woken_once_before_its_limit() {
+    let limits = usual_limits()
+        .idle(ms(60_000))
+        .lifetime(ms(3_600_000), ms(600_000));
+    let (mut client, io) = tokio::io::duplex(65_536);
+    let mut served = Box::pin(limits.serve(&builder(), TokioIo::new(io), service_fn(handle)));
+    let polls = Arc::new(AtomicU32::new(0));
+    let counted = polls.clone();
+    let server = serving(poll_fn(move |cx| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        served.as_mut().poll(cx)
+    }));
+    pause(100).await;
+    client.send(GET).await;
+    client.read_to("hello").await;
+    pause(1).await;
+    polls.store(0, Ordering::Relaxed);
+    pause(59_000).await;
+    // When the limit of the first head would have been over.
+    assert_eq!(polls.load(Ordering::Relaxed), 1);
+    server.ends(Ended::Idle, 60_100).await;
+    assert_eq!(polls.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test(start_paused = true)]

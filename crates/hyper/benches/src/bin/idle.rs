@@ -50,7 +50,9 @@ async fn main() {
     let mut arguments = env::args().skip(1);
     let count: u64 = arguments.next().expect(USAGE).parse().expect(USAGE);
     let with_limits = arguments.next().expect(USAGE) == "limits";
-    let seconds: u64 = arguments.next().map_or(0, |seconds| seconds.parse().expect(USAGE));
+    let seconds: u64 = arguments
+        .next()
+        .map_or(0, |seconds| seconds.parse().expect(USAGE));
 
     let (wheel, builder) = (Wheel::new(), Builder::new(TokioExecutor::new()));
     let limits = usual_limits(&wheel).idle(Duration::from_secs(600));
@@ -72,8 +74,13 @@ async fn main() {
         }
         let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.expect("it is there");
         tokio::spawn(connection);
-        let request = Request::builder().header("host", "a").body(Full::<Bytes>::default());
-        let response = sender.send_request(request.expect("it is one")).await.expect("an answer");
+        let request = Request::builder()
+            .header("host", "a")
+            .body(Full::<Bytes>::default());
+        let response = sender
+            .send_request(request.expect("it is one"))
+            .await
+            .expect("an answer");
         response.into_body().collect().await.expect("a body");
         clients.push(sender);
     }

@@ -140,6 +140,6 @@ async fn main() -> io::Result<()> {
     while let Some(ended) = clients.join_next().await {
         ended??;
     }
-    say("wheel", format_args!("{} timers left", wheel.shutdown().timers));
+    say("wheel", format_args!("{} timers left", wheel.pending()));
     Ok(())
 }

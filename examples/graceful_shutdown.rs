@@ -31,7 +31,10 @@ async fn main() -> ExitCode {
     wait_for_the_end(&wheel, &sent).await;
 
     let mut unprocessed = wheel.shutdown();
-    println!("Shut down: {} timers were pending.", unprocessed.timers);
+    println!(
+        "Shut down: {} letters had not been sent.",
+        unprocessed.tasks.len()
+    );
 
     let said_goodbye = connections
         .join_all()

@@ -133,7 +133,7 @@ pub struct Elapsed(pub(crate) ());
 
 impl Elapsed {
     /// Returns the error of a timeout that is never refused, whose timer has ended before its future.
-    pub(crate) fn after(_: Result<(), SleepError>) -> Elapsed {
+    pub(crate) fn after(_: ()) -> Elapsed {
         Elapsed(())
     }
 }

@@ -119,7 +119,7 @@ pub use integrations::stream;
 #[cfg(feature = "tower")]
 pub use integrations::tower;
 pub use observe::{
-    labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},
+    labelled::{Labelled, LabelledTimeout},
     lag::LagHistogram,
     metrics::Metrics,
     snapshot::{EngineSnapshot, LevelSnapshot, ShardSnapshot, Snapshot},
@@ -128,9 +128,10 @@ pub use timers::{
     delay_queue::{self, DelayQueue},
     idle::{Busy, IdleHandle, IdleTimer},
     interval::Interval,
+    limit::TrySleep,
     periodic::{Periodic, PeriodicBuilder},
     schedule::Scheduled,
-    sleep::{Sleep, TrySleep},
+    sleep::Sleep,
     timeout::{Timeout, TryTimeout},
 };
 pub use wheel::{

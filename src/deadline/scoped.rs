@@ -14,7 +14,10 @@ use super::{
     current,
     scope::{Shields, inside, sooner},
 };
-use crate::timers::sleep::{HadBudget, Sleep, poll_on_budget};
+use crate::{
+    engine::shared::WheelRef,
+    timers::sleep::{HadBudget, Sleep, poll_on_budget},
+};
 
 pin_project! {
     /// A value that yields one output or several, one a poll, all of them inside one scope. Without a
@@ -129,7 +132,7 @@ fn poll_timer(
             sleep.reset(deadline);
             sleep
         }
-        None => timer.insert(Sleep::until(None, deadline)),
+        None => timer.insert(Sleep::until(WheelRef::GLOBAL, deadline)),
     };
     *armed = Some(deadline);
     sleep.poll_after(had_budget, cx)

@@ -205,13 +205,25 @@ impl Moment {
     }
 }
 
-/// The time that is left until a deadline, from which follows the slack.
+/// A reading of the clock, with which a timer starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
-    pub(crate) time: Nanos,
-    /// Whether the clock has just been read for it. Otherwise less time may be left, and the deadline may have
-    /// passed.
-    pub(crate) is_exact: bool,
+pub(crate) struct Reading {
+    pub(crate) at: Moment,
+    /// Whether the clock has just been read. Otherwise time has passed since.
+    pub(crate) is_current: bool,
+}
+
+impl Reading {
+    pub(crate) fn current(at: Moment) -> Reading {
+        Reading { at, is_current: true }
+    }
+
+    pub(crate) fn earlier(at: Moment) -> Reading {
+        Reading {
+            at,
+            is_current: false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,11 +334,6 @@ impl Clock {
             Source::Machine
         };
         Clock::with(source, origin, tick, slack)
-    }
-
-    /// Creates a clock that no test moves.
-    pub(crate) fn of_machine(origin: Moment, tick: Duration, slack: Slack) -> Clock {
-        Clock::with(Source::Machine, origin, tick, slack)
     }
 
     fn with(source: Source, origin: Moment, tick: Duration, slack: Slack) -> Clock {

@@ -32,8 +32,8 @@ use super::{
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended},
     },
     events::{self, catch_panic},
-    shard::{Kind, Shard},
-    shared::{Shared, Tally, WheelId},
+    shard::Shard,
+    shared::{Shared, Tally, WheelId, WheelRef},
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock, planted},
     waker_id::WakerId,
 };
@@ -67,8 +67,7 @@ pub(crate) struct Engine {
     runtime: Id,
     shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
-    /// Two for each number of a thread or worker, the second of which is for timers that the wheel may
-    /// refuse. Each is made for its first timer.
+    /// One for each number of a thread or worker, made for its first timer.
     pub(crate) shards: Box<[OnceLock<Arc<Shard>>]>,
 }
 
@@ -89,7 +88,8 @@ fn of_wheel_among<'a>(engines: &'a Engines, shared: &Shared) -> impl Iterator<It
 ///
 /// Panics as Tokio's timers do if the runtime has none, or they have ended.
 #[track_caller]
-pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> {
+pub(crate) fn engine_for(wheel: &WheelRef, here: Option<Id>) -> Arc<Engine> {
+    let shared = wheel.shared();
     if let Some(engine) = engine_in_builder_runtime(shared) {
         return engine;
     }
@@ -236,6 +236,8 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<
     }
     engines.push((key, engine.clone()));
     drop(engines);
+    // Its first timer may turn out to be due, and then no entry of it is ever cancelled.
+    engine.alarm.notify_if_no_handle(shared);
     events::engine_changed(shared.name(), "started");
     Some(engine)
 }
@@ -245,7 +247,7 @@ impl Engine {
         let settings = &shared.settings;
         let clock = Clock::new(origin, settings.tick_duration, settings.slack());
         let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
-        let places = 0..2 * shards.next_power_of_two();
+        let places = 0..shards.next_power_of_two();
         Arc::new(Engine {
             runtime: runtime.id(),
             shared: shared.clone(),
@@ -254,15 +256,13 @@ impl Engine {
         })
     }
 
-    /// Returns the shard of worker or thread `number` for timers of a kind. Once the engine has ended, so has
-    /// the shard.
-    pub(crate) fn shard(&self, number: usize, kind: Kind) -> Arc<Shard> {
+    /// Returns the shard of worker or thread `number`. Once the engine has ended, so has the shard.
+    pub(crate) fn shard(&self, number: usize) -> Arc<Shard> {
         let shards = self.shards.len();
-        let index = (2 * number + usize::from(kind.may_refuse())) & (shards - 1);
+        let index = number & (shards - 1);
         let new = || {
             let (shared, alarm) = (self.shared.clone(), self.alarm.clone());
-            let place = (index / 2, shards / 2);
-            Arc::new(Shard::new(shared, alarm, Some(self.runtime), place, kind))
+            Arc::new(Shard::new(shared, alarm, self.runtime, (index, shards)))
         };
         // An engine ends under this lock, together with the shards that it has by then. A shard that is made
         // afterwards has to be ended here.
@@ -317,17 +317,6 @@ impl Engine {
             return false;
         }
         existing(&self.shards).all(|shard| shard.usage().pending == 0)
-    }
-
-    /// Ends the shards of timers that may be refused, because the wheel has been shut down. Appends their
-    /// wakers to `wakers`, for the caller to wake. Returns the number of timers that have not expired.
-    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
-        let engines = engines();
-        let refusable = existing(&self.shards).filter(|shard| shard.kind.may_refuse());
-        let ended = refusable.map(|shard| shard.end(wakers)).sum();
-        drop(engines);
-        self.alarm.notify_if_no_handle(&self.shared);
-        ended
     }
 
     /// Ends the engine, unless it has ended already. Its pending futures are woken, and bound to another

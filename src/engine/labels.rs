@@ -24,8 +24,8 @@ const STRIPES: usize = 64;
 
 /// The outcomes of the timeouts of one label.
 ///
-/// A timeout counts from its first poll. `started` is the sum of `completed`, `elapsed`, `refused`,
-/// `cancelled` and `pending`.
+/// A timeout counts from its first poll. `started` is the sum of `completed`, `elapsed`, `cancelled`
+/// and `pending`.
 ///
 /// # Examples
 ///
@@ -57,10 +57,6 @@ pub struct LabelStats {
     pub completed: u64,
     /// The number of timeouts whose time ran out.
     pub elapsed: u64,
-    /// The number of timeouts that the wheel refused, which only a `try_timeout` can be: at a first poll
-    /// because it was full or had been shut down, or by a shutdown while they were pending, whatever became
-    /// of them afterwards.
-    pub refused: u64,
     /// The number of timeouts that were dropped before they ended in any of the ways above.
     pub cancelled: u64,
     /// The number of timeouts that are pending.
@@ -82,7 +78,6 @@ pub(crate) enum Outcome {
         tenths: u8,
     },
     Elapsed,
-    Refused,
     Cancelled,
 }
 
@@ -108,11 +103,7 @@ struct Stripe {
     started: AtomicU64,
     headroom: [AtomicU64; 10],
     elapsed: AtomicU64,
-    refused: AtomicU64,
     cancelled: AtomicU64,
-    /// Timeouts that are waiting and may be refused. A timeout that ends on another thread is subtracted in
-    /// another stripe, so only the sum of all stripes has a meaning.
-    refusable: AtomicU64,
 }
 
 /// A name, and the outcomes of the timeouts under it.
@@ -136,9 +127,8 @@ impl Label {
         &self.stripes[number::get() & (self.stripes.len() - 1)]
     }
 
-    /// Adds up the stripes. Starts are read last, so that no end is counted without its start. If the wheel
-    /// `is_shutdown`, timeouts that are waiting and may be refused count as refused.
-    fn stats(&self, is_shutdown: bool) -> LabelStats {
+    /// Adds up the stripes. Starts are read last, so that no end is counted without its start.
+    fn stats(&self) -> LabelStats {
         let sum = |counter: &dyn Fn(&Stripe) -> &AtomicU64| {
             let stripes = self.stripes.iter();
             stripes
@@ -148,20 +138,16 @@ impl Label {
         let headroom = array::from_fn(|tenths| sum(&|stripe| &stripe.headroom[tenths]));
         let completed = headroom.iter().sum();
         let elapsed = sum(&|stripe| &stripe.elapsed);
-        let refused = sum(&|stripe| &stripe.refused);
         let cancelled = sum(&|stripe| &stripe.cancelled);
-        let refusable = sum(&|stripe| &stripe.refusable);
         let started = sum(&|stripe| &stripe.started);
-        let pending = started.saturating_sub(completed + elapsed + refused + cancelled);
-        let refused_now = if is_shutdown { refusable.min(pending) } else { 0 };
+        let pending = started.saturating_sub(completed + elapsed + cancelled);
         LabelStats {
             name: self.name.clone(),
             started,
             completed,
             elapsed,
-            refused: refused + refused_now,
             cancelled,
-            pending: pending - refused_now,
+            pending,
             headroom,
         }
     }
@@ -209,27 +195,12 @@ impl Labels {
         }
     }
 
-    /// Counts a timeout that begins to wait and may be refused.
-    pub(crate) fn count_refusable(&self, id: LabelId) {
-        if let Some(label) = self.place(id).get() {
-            label.stripe().refusable.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Undoes [`Labels::count_refusable`] for a timeout that ends.
-    pub(crate) fn uncount_refusable(&self, id: LabelId) {
-        if let Some(label) = self.place(id).get() {
-            label.stripe().refusable.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
     pub(crate) fn count(&self, id: LabelId, outcome: Outcome) {
         let Some(label) = self.place(id).get() else { return };
         let stripe = label.stripe();
         let counter = match outcome {
             Outcome::Completed { tenths } => &stripe.headroom[usize::from(tenths) % 10],
             Outcome::Elapsed => &stripe.elapsed,
-            Outcome::Refused => &stripe.refused,
             Outcome::Cancelled => &stripe.cancelled,
         };
         // A reader that sees the end of a timeout also sees its start.
@@ -237,10 +208,10 @@ impl Labels {
     }
 
     /// Returns the outcomes of each label of a wheel.
-    pub(crate) fn stats(&self, is_shutdown: bool) -> Vec<LabelStats> {
+    pub(crate) fn stats(&self) -> Vec<LabelStats> {
         let places = self.places.get().into_iter().flatten();
         let labels = places.map_while(OnceLock::get);
-        labels.map(|label| label.stats(is_shutdown)).collect()
+        labels.map(|label| label.stats()).collect()
     }
 }
 
@@ -274,7 +245,7 @@ mod tests {
             }
         });
         labels.count_start(label);
-        let stats = &labels.stats(false)[0];
+        let stats = &labels.stats()[0];
         assert_eq!((stats.started, stats.completed, stats.pending), (5, 4, 1));
         assert_eq!(stats.headroom[3], 4);
     }
@@ -285,7 +256,7 @@ mod tests {
         for number in 0..NAMES + 5 {
             labels.count_start(labels.find(number.to_string().into()).0);
         }
-        let stats = labels.stats(false);
+        let stats = labels.stats();
         assert_eq!(stats.len(), NAMES + 1);
         assert_eq!((&*stats[NAMES].name, stats[NAMES].started), (OTHER, 5));
         assert_eq!(labels.find("7".into()), labels.find("7".into()));

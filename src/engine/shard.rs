@@ -10,9 +10,7 @@
 //!    a timer that has expired. No wake-up is lost: the driver wakes the task after it has stored the
 //!    horizon, and the poll that follows reads the new one.
 //! 3. The horizon of an engine that has ended is [`Moment::NEVER`], so all keys are void.
-//! 4. Timers that the wheel may refuse have shards of their own, which a shutdown of the wheel ends just as
-//!    the end of an engine would.
-//! 5. No user code runs under a lock: wakers are cloned before it is taken, and woken or dropped after it is
+//! 4. No user code runs under a lock: wakers are cloned before it is taken, and woken or dropped after it is
 //!    released. Memory that takes long to free is freed then, too.
 
 use std::{fmt, task::Waker};
@@ -20,9 +18,9 @@ use std::{fmt, task::Waker};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    clock::{Clock, Left, Moment},
-    driver::{TokioTimers, alarm::Alarm},
-    shared::{Admission, Refusal, Shared, Tally, WheelId},
+    clock::{Clock, Moment, Reading},
+    driver::alarm::Alarm,
+    shared::{Shared, Tally, WheelRef},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
         Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -63,61 +61,26 @@ pub(crate) struct Shard {
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
-    pub(crate) kind: Kind,
+    /// For the timers that leave this shard.
+    pub(crate) wheel: WheelRef,
     /// Whether a runtime was given to the builder. A reference to such a shard may keep the descriptors of
     /// that runtime open.
     pub(crate) has_builder_runtime: bool,
-    /// The engine's runtime. `None` for a shard of no engine, which only unbound timers have.
-    pub(crate) runtime: Option<Id>,
+    /// The engine's runtime.
+    pub(crate) runtime: Id,
     /// The number of timers for which memory is reserved.
     capacity: usize,
     /// The index among the shards of the engine.
     index: usize,
-    /// The number of the engine's shards of one kind, a power of two, less one.
+    /// The number of the engine's shards, a power of two, less one.
     mask: usize,
-}
-
-/// Which timers of a wheel a shard has: those that the wheel may not refuse, or those that it may. This is
-/// one number so that one comparison tells two kinds apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind(pub(in crate::engine) u32);
-
-impl Kind {
-    /// Returns the two kinds of a wheel's timers, the second of which it may refuse.
-    pub(crate) const fn both_of(wheel: WheelId) -> [Kind; 2] {
-        [Kind(2 * wheel.0), Kind(2 * wheel.0 + 1)]
-    }
-
-    pub(crate) fn may_refuse(self) -> bool {
-        self.0 % 2 == 1
-    }
-}
-
-/// The shard of a timer. While the timer is *unbound*, this is any shard of its kind, or `None` for a timer
-/// that the global wheel may not refuse.
-pub(crate) type TimerShard = Option<Arc<Shard>>;
-
-/// Returns the state that the engines of a timer's wheel share.
-pub(crate) fn shared_of(shard: &TimerShard) -> &Arc<Shared> {
-    match shard {
-        Some(shard) => &shard.shared,
-        None => Shared::global(),
-    }
-}
-
-/// Returns the kind of a timer, which does not change when the timer is bound.
-#[inline]
-pub(crate) fn kind_of(shard: &TimerShard) -> Kind {
-    let [global, _] = Kind::both_of(WheelId::GLOBAL);
-    shard.as_ref().map_or(global, |shard| shard.kind)
 }
 
 /// The state that the lock protects.
 pub(crate) struct State {
     /// Present from the first timer on, until the shard ends.
     wheel: Option<TimingWheel<Waker>>,
-    /// The horizon when the shard ended.
-    ended_at: Option<Moment>,
+    has_ended: bool,
     tally: Tally,
     /// When the spare was due whose entry has expired and is not counted, because its timer was cancelled. If
     /// it turns out that another timer had just taken it over, it is counted then.
@@ -128,9 +91,8 @@ pub(crate) struct State {
 pub(crate) enum StartOutcome {
     /// The entry is due at that moment.
     Waits(Key, Moment),
-    /// The timer is due already.
-    HasPassed,
-    Refused(Refusal),
+    /// The tick of the deadline has begun.
+    IsDue,
     /// The shard has ended.
     Ended,
 }
@@ -142,31 +104,17 @@ pub(crate) struct SpareEntry {
 }
 
 impl Shard {
-    /// Creates two shards of no engine, for the unbound timers of a wheel: one for timers that it may not
-    /// refuse, and one for timers that it may.
-    pub(crate) fn unbound(shared: &Arc<Shared>) -> [Arc<Shard>; 2] {
-        let settings = &shared.settings;
-        let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
-        let alarm = Arc::new(Alarm::new(clock, TokioTimers::Usual));
-        Kind::both_of(shared.wheel).map(|kind| {
-            let shard = Shard::new(shared.clone(), alarm.clone(), None, (0, 1), kind);
-            shard.end(&mut Vec::new());
-            Arc::new(shard)
-        })
-    }
-
-    /// Creates the shard at `index` of the `shards` of one kind that an engine has, a power of two.
+    /// Creates the shard at `index` of the `shards` that an engine has, a power of two.
     pub(crate) fn new(
         shared: Arc<Shared>,
         alarm: Arc<Alarm>,
-        runtime: Option<Id>,
+        runtime: Id,
         (index, shards): (usize, usize),
-        kind: Kind,
     ) -> Shard {
         Shard {
             state: Mutex::new(State {
                 wheel: None,
-                ended_at: None,
+                has_ended: false,
                 tally: Tally::default(),
                 expired_spare: None,
             }),
@@ -177,7 +125,7 @@ impl Shard {
             spare_due: AtomicU64::new(Moment::ZERO.0),
             left_spare: AtomicU64::new(0),
             taken_over: AtomicU64::new(0),
-            kind,
+            wheel: WheelRef::new(&shared),
             capacity: shared.settings.capacity.div_ceil(shards),
             has_builder_runtime: shared.builder_runtime().is_some(),
             clock: alarm.clock,
@@ -189,27 +137,17 @@ impl Shard {
         }
     }
 
-    /// Returns the runtime that was given to the builder, unless it has ended.
-    pub(crate) fn builder_runtime(&self) -> Option<Id> {
-        if self.has_builder_runtime {
-            self.shared.builder_runtime()
-        } else {
-            None
-        }
-    }
-
-    /// Returns whether thread or worker `number` registers its timers of this kind here when it is in
+    /// Returns whether thread or worker `number` registers its timers of this wheel here when it is in
     /// `runtime`, and the shard has not ended.
     #[inline]
     pub(crate) fn serves(&self, runtime: Option<Id>, number: usize) -> bool {
-        self.runtime == runtime && self.index == number & self.mask && !self.has_ended()
+        Some(self.runtime) == runtime && self.index == number & self.mask && !self.has_ended()
     }
 
-    /// Returns whether entries may become spares. A spare of a timer that may be refused would take a place
-    /// under the limit. If the builder was given a runtime, a spare could keep the memory and the descriptors
-    /// of another runtime's task.
+    /// Returns whether entries may become spares. If the builder was given a runtime, a spare could keep the
+    /// memory and the descriptors of another runtime's task.
     pub(crate) fn may_have_spares(&self) -> bool {
-        !self.kind.may_refuse() && !self.has_builder_runtime
+        !self.has_builder_runtime
     }
 
     #[inline]
@@ -234,55 +172,34 @@ impl Shard {
     /// no other runtime. Tokio's timers have elapsed there.
     pub(crate) fn has_elapsed_with_runtime(&self) -> bool {
         let ended = self.has_ended() && self.alarm.has_alternative_timers() && self.alarm.is_closing();
-        ended && Handle::try_current().map_or(true, |here| Some(here.id()) == self.runtime)
+        ended && Handle::try_current().map_or(true, |here| here.id() == self.runtime)
     }
 
-    /// Returns whether an entry that was due at `deadline` has expired. Otherwise it is in the wheel, or was
-    /// when the shard ended.
-    pub(crate) fn has_expired(&self, deadline: Moment) -> bool {
-        let horizon = self.horizon();
-        if horizon != Moment::NEVER {
-            return deadline <= horizon;
-        }
-        let ended_at = lock(&self.state).ended_at;
-        ended_at.is_some_and(|last| deadline <= last)
-    }
-
-    /// Starts a timer.
+    /// Starts a timer, unless the tick of its deadline has begun.
     #[inline(always)]
-    pub(crate) fn start(
-        &self,
-        waker: Waker,
-        deadline: Moment,
-        left: Left,
-        admission: Admission,
-    ) -> StartOutcome {
+    pub(crate) fn start(&self, waker: Waker, deadline: Moment, reading: Reading) -> StartOutcome {
         // Whichever shard the timer starts in.
-        if self.alarm.is_overdue(deadline.before(left.time)) {
+        if self.alarm.is_overdue(reading.at) {
             self.alarm.set_anew();
         }
-        let (tick, due) = self.clock.round_up(deadline, left.time);
-        if self.has_come(deadline, left, due) {
-            drop(waker);
-            self.alarm.notify_if_no_handle(&self.shared);
-            return StartOutcome::HasPassed;
+        let (tick, due) = self.clock.round_up(deadline, deadline.since(reading.at));
+        if self.has_come(deadline, due, reading) {
+            return StartOutcome::IsDue;
         }
         let mut guard = self.lock_noting_contention();
         let wheel = match &mut guard.wheel {
-            Some(wheel) if due > self.horizon() && !self.kind.may_refuse() => wheel,
-            _ => match self.admit(&mut guard, due, admission) {
+            Some(wheel) if due > self.horizon() => wheel,
+            _ => match self.first_wheel(&mut guard, due) {
                 Ok(wheel) => wheel,
                 Err(outcome) => {
                     drop(guard);
                     drop(waker);
-                    self.alarm.notify_if_no_handle(&self.shared);
                     return outcome;
                 }
             },
         };
-        let now = deadline.before(left.time);
-        if now.0 >= self.stale_at.load(Relaxed) {
-            self.catch_up(wheel, now);
+        if reading.at.0 >= self.stale_at.load(Relaxed) {
+            self.catch_up(wheel, reading.at);
         }
         let key = wheel.insert(tick, waker);
         let visit = if wheel.is_crowded() {
@@ -322,44 +239,38 @@ impl Shard {
         }
     }
 
-    /// Returns whether a timer is due as it starts. On a test's clock, Tokio's timer decides. Otherwise this
-    /// is so if no time is left. Where less may be left than is known, the clock is read if the entry would
-    /// move Tokio's timer, which cannot be set to a moment that has passed.
+    /// Returns whether a timer whose entry would be due at `due` is due itself.
     #[inline]
-    fn has_come(&self, deadline: Moment, left: Left, due: Moment) -> bool {
+    pub(crate) fn has_come(&self, deadline: Moment, due: Moment, reading: Reading) -> bool {
         if self.clock.may_be_paused() {
-            return self.alarm.has_passed(deadline);
+            return self.is_due(deadline);
         }
-        let may_have_come = !left.is_exact && due < self.next_visit();
-        left.time.0 == 0 || may_have_come && self.alarm.has_passed(deadline)
+        // With slack, the entry is due later than the timer, which then has seconds left. Where time has passed
+        // since the reading, the clock is read if the entry would move Tokio's timer, which cannot be set to a
+        // moment that has passed.
+        due <= reading.at || !reading.is_current && due < self.next_visit() && self.is_due(deadline)
     }
 
-    /// Returns the wheel, if a timer whose entry is due at `due` may enter it: the shard has not ended, the
-    /// horizon has not reached the entry, and the wheel does not refuse it.
+    /// Returns whether the tick of a deadline has begun. On a test's clock, Tokio's timer decides.
     #[inline(never)]
-    fn admit<'a>(
+    pub(crate) fn is_due(&self, deadline: Moment) -> bool {
+        self.alarm
+            .has_passed(self.clock.start_of(self.clock.due(deadline, 1)))
+    }
+
+    /// Returns the wheel for an entry that is due at `due`, where the shard may have none yet, or may have
+    /// ended, or the horizon may have reached the entry.
+    #[inline(never)]
+    fn first_wheel<'a>(
         &self,
         state: &'a mut State,
         due: Moment,
-        admission: Admission,
     ) -> Result<&'a mut TimingWheel<Waker>, StartOutcome> {
-        if state.ended_at.is_some() && !planted("end_unseen") {
-            let is_refused = self.kind.may_refuse() && self.shared.limit.is_shutdown();
-            let refused = || StartOutcome::Refused(Refusal::Shutdown);
-            return Err(if is_refused {
-                refused()
-            } else {
-                StartOutcome::Ended
-            });
+        if state.has_ended && !planted("end_unseen") {
+            return Err(StartOutcome::Ended);
         }
         if due <= self.horizon() {
-            return Err(StartOutcome::HasPassed);
-        }
-        if self.kind.may_refuse() {
-            self.shared
-                .limit
-                .admit(admission)
-                .map_err(StartOutcome::Refused)?;
+            return Err(StartOutcome::IsDue);
         }
         Ok(state.wheel.get_or_insert_with(|| self.new_wheel()))
     }
@@ -451,7 +362,6 @@ impl Shard {
         self.notify_of_removal(deadline);
         drop(guard);
         drop(arena);
-        self.release(1);
         self.alarm.notify_if_no_handle(&self.shared);
         Some(waker)
     }
@@ -549,14 +459,14 @@ impl Shard {
     /// Returns when the spare is due, if there is one whose entry has not expired.
     pub(crate) fn spare_due(&self) -> Option<Moment> {
         let due = Moment(self.spare_due.load(Relaxed));
-        (due != Moment::ZERO && !self.has_expired(due)).then_some(due)
+        (due > self.horizon()).then_some(due)
     }
 
     /// Returns the shard's counts, the number of pending timers and the size of the arena in bytes. Once the
     /// shard has ended, the wheel has its counts.
     pub(crate) fn usage(&self) -> Usage {
         let mut state = lock(&self.state);
-        if state.ended_at.is_some() {
+        if state.has_ended {
             return Usage::default();
         }
         self.count_late_expiry(&mut state);
@@ -614,7 +524,6 @@ impl Shard {
         let turn = wheel.advance(tick, batch, due);
         self.note_hand(wheel);
         state.tally.expired += turn.expired.saturating_sub(uncounted) as u64;
-        self.release(turn.expired);
         if turn.more {
             return turn;
         }
@@ -650,39 +559,28 @@ impl Shard {
         usize::from(expires)
     }
 
-    /// Gives up the places of timers that have left the wheel, if a limit applies to them.
-    fn release(&self, timers: usize) {
-        if self.kind.may_refuse() {
-            self.shared.limit.release(timers);
-        }
-    }
-
-    /// Ends the shard, because its engine ends, or because the wheel has been shut down and refuses the
-    /// shard's timers. Appends the wakers of all entries to `wakers`, for the caller to wake, so that their
-    /// futures go on elsewhere or fail. Returns the number of timers that have not expired.
-    pub(crate) fn end(&self, wakers: &mut Vec<Waker>) -> usize {
+    /// Ends the shard, because its engine ends. Appends the wakers of all entries to `wakers`, for the caller
+    /// to wake, so that their futures go on elsewhere.
+    pub(crate) fn end(&self, wakers: &mut Vec<Waker>) {
         let mut state = lock(&self.state);
-        if state.ended_at.is_some() {
-            return 0;
+        if state.has_ended {
+            return;
         }
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
         planted("open_end").then(|| self.horizon.store(horizon.0, Relaxed));
         self.next_visit.store(Moment::NEVER.0, Relaxed);
-        state.ended_at = Some(horizon);
+        state.has_ended = true;
         let wheel = state.wheel.take();
-        let taken = wheel.as_ref().map_or(0, TimingWheel::len);
         // In the middle of a turn, entries that are due by the horizon may be left. They count as expired,
         // because their timers elapse at the next poll.
         let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
-        let left = taken - wheel.as_ref().map_or(0, due);
         self.count_late_expiry(&mut state);
         state.expired_spare = None;
         let Tally {
             registered, expired, ..
         } = self.tally(&state);
-        let expired = expired + (taken - left) as u64;
-        self.release(taken);
+        let expired = expired + wheel.as_ref().map_or(0, due) as u64;
         self.shared.add_ended(Tally {
             registered,
             expired,
@@ -691,7 +589,6 @@ impl Shard {
         self.notify_of_removal(Moment::ZERO);
         drop(state);
         wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
-        left
     }
 }
 
@@ -706,7 +603,7 @@ pub(crate) struct Usage {
 impl fmt::Debug for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shard")
-            .field("kind", &self.kind)
+            .field("wheel", &self.wheel)
             .field("runtime", &self.runtime)
             .field("index", &self.index)
             .finish_non_exhaustive()

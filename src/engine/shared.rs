@@ -1,7 +1,6 @@
-//! `Shared`: the settings, the limit on timers that may be refused, the labels and the counters, which a
-//! wheel's engines share.
+//! `Shared`: the settings, the labels and the counters, which a wheel's engines share.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{fmt, sync::OnceLock, time::Duration};
 
 use tokio::runtime::{Handle, Id};
 
@@ -10,7 +9,7 @@ use super::{
     events,
     labels::Labels,
     lag::LagRecorder,
-    sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
 };
 
 /// The settings that a wheel is built with.
@@ -61,17 +60,71 @@ impl Settings {
 
 /// Identifies a wheel in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WheelId(pub(in crate::engine) u32);
+pub(crate) struct WheelId(pub(in crate::engine) u64);
 
 impl WheelId {
     /// The wheel of `tickwheel::time`.
     pub(crate) const GLOBAL: WheelId = WheelId(0);
 
-    /// Returns an identity that no other wheel has. It wraps after two billion wheels.
+    /// Returns an identity that no other wheel of this process has or will have.
     pub(crate) fn next() -> WheelId {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
-        let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        WheelId((next % (1 << 31)).max(1))
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        WheelId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+/// The wheel of a timer that is in no shard. The timers of the global wheel count no reference, and those of
+/// another one count in a stripe, because all workers would share the count of the wheel.
+#[derive(Clone)]
+pub(crate) struct WheelRef(Option<Arc<Stripe>>);
+
+struct Stripe {
+    wheel: WheelId,
+    shared: Arc<Shared>,
+}
+
+impl WheelRef {
+    pub(crate) const GLOBAL: WheelRef = WheelRef(None);
+
+    /// Creates another reference to a wheel, with a count of its own.
+    pub(crate) fn new(shared: &Arc<Shared>) -> WheelRef {
+        let is_global = shared.wheel == WheelId::GLOBAL;
+        let stripe = || Stripe {
+            wheel: shared.wheel,
+            shared: shared.clone(),
+        };
+        WheelRef((!is_global).then(|| Arc::new(stripe())))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        let own = self.0.as_ref().map(|stripe| &stripe.shared);
+        own.unwrap_or_else(|| Shared::global())
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> WheelId {
+        self.0.as_ref().map_or(WheelId::GLOBAL, |stripe| stripe.wheel)
+    }
+
+    /// Reads the clock from which a timer of this wheel would count here.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        self.0
+            .as_ref()
+            .map_or_else(Moment::now, |stripe| stripe.shared.now())
+    }
+
+    /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not
+    /// ended.
+    #[inline]
+    pub(in crate::engine) fn builder_runtime(&self) -> Option<Id> {
+        self.0.as_ref()?.shared.builder_runtime()
+    }
+}
+
+impl fmt::Debug for WheelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WheelRef").field(&self.id()).finish()
     }
 }
 
@@ -79,7 +132,6 @@ impl WheelId {
 pub(crate) struct Shared {
     pub(crate) wheel: WheelId,
     pub(crate) settings: Settings,
-    pub(crate) limit: Limit,
     pub(crate) labels: Labels,
     pub(crate) stats: Stats,
     builder_runtime: Option<BuilderRuntime>,
@@ -117,7 +169,6 @@ impl Shared {
     pub(crate) fn new(wheel: WheelId, settings: Settings, builder_handle: Option<Handle>) -> Shared {
         Shared {
             wheel,
-            limit: Limit::new(settings.max_pending),
             settings,
             labels: Labels::default(),
             stats: Stats::default(),
@@ -226,76 +277,6 @@ impl Tally {
         self.registered += other.registered;
         self.expired += other.expired;
         self.cancelled += other.cancelled;
-    }
-}
-
-/// Why a wheel refuses a timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    AtCapacity,
-    Shutdown,
-}
-
-/// Whether a timer that may be refused was admitted before, in which case the limit no longer applies to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
-    First,
-    Again,
-}
-
-/// Counts the pending timers that may be refused, if a limit was given, and knows whether the wheel was shut
-/// down.
-pub(crate) struct Limit {
-    most: Option<usize>,
-    pending: AtomicUsize,
-    rejected: AtomicU64,
-    is_shutdown: AtomicBool,
-}
-
-impl Limit {
-    fn new(most: Option<usize>) -> Limit {
-        Limit {
-            most,
-            pending: AtomicUsize::new(0),
-            rejected: AtomicU64::new(0),
-            is_shutdown: AtomicBool::new(false),
-        }
-    }
-
-    /// Takes a place for a timer. One that was admitted before is admitted again, even beyond the limit.
-    pub(in crate::engine) fn admit(&self, admission: Admission) -> Result<(), Refusal> {
-        if self.is_shutdown() {
-            return Err(Refusal::Shutdown);
-        }
-        let Some(most) = self.most else { return Ok(()) };
-        let more = |pending: usize| (admission == Admission::Again || pending < most).then_some(pending + 1);
-        let admitted = self
-            .pending
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        admitted.map(drop).map_err(|_| {
-            self.rejected.fetch_add(1, Ordering::Relaxed);
-            Refusal::AtCapacity
-        })
-    }
-
-    /// Gives up the places of timers that have left the wheel.
-    pub(in crate::engine) fn release(&self, timers: usize) {
-        if self.most.is_some() && timers > 0 {
-            self.pending.fetch_sub(timers, Ordering::Relaxed);
-        }
-    }
-
-    /// Stops admitting timers. Returns `false` if the wheel had been shut down already.
-    pub(crate) fn shut_down(&self) -> bool {
-        !self.is_shutdown.swap(true, Ordering::SeqCst)
-    }
-
-    pub(crate) fn is_shutdown(&self) -> bool {
-        self.is_shutdown.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
     }
 }
 

@@ -14,8 +14,7 @@ use tokio::{
 
 use super::{
     engines,
-    shard::{Kind, Shard, TimerShard},
-    shared::{Settings, Shared, WheelId},
+    shared::{Settings, Shared, WheelId, WheelRef},
     thread::{place, with, worker_index},
     timer::Timer,
 };
@@ -31,7 +30,7 @@ async fn use_timer() {
 }
 
 async fn use_timer_of(duration: Duration) {
-    start_and_cancel(Timer::from_first_poll(None, duration)).await;
+    start_and_cancel(Timer::from_first_poll(WheelRef::GLOBAL, duration)).await;
 }
 
 async fn start_and_cancel(mut timer: Timer) {
@@ -133,7 +132,7 @@ fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
     let knows_no_other = || async {
         for _ in 0..40 {
             task::block_in_place(|| std::thread::sleep(Duration::from_millis(1)));
-            let mut timer = Timer::from_first_poll(None, Duration::from_secs(9));
+            let mut timer = Timer::from_first_poll(WheelRef::GLOBAL, Duration::from_secs(9));
             poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()).is_pending())).await;
             let ((id, index), known) = (presented(), known());
             let is_mistaken = |(of, number)| of != id && Some(number) == index;
@@ -176,8 +175,8 @@ fn assert_starts_without_a_lock<T>(
     });
 }
 
-fn new_timer(shard: TimerShard) -> Timer {
-    Timer::from_first_poll(shard, Duration::from_secs(9))
+fn new_timer() -> Timer {
+    Timer::from_first_poll(WheelRef::GLOBAL, Duration::from_secs(9))
 }
 
 fn started(mut timer: Timer) -> Timer {
@@ -192,47 +191,23 @@ fn a_thread_keeps_its_shard_as_timers_of_other_threads_end_on_it() {
         let handle = Handle::current();
         let start = || {
             let _entered = handle.enter();
-            started(new_timer(None))
+            started(new_timer())
         };
         std::thread::scope(|scope| scope.spawn(start).join().unwrap())
     };
     assert_starts_without_a_lock(
         || {
-            drop(started(new_timer(None)));
+            drop(started(new_timer()));
             // The other thread has the next number, which selects another shard.
             drop(of_another_thread());
         },
-        |()| vec![started(new_timer(None))],
+        |()| vec![started(new_timer())],
     );
-}
-
-/// A timer that the wheel may refuse is in another shard, so that it has no use for the spare.
-#[test]
-fn a_timer_that_may_be_refused_leaves_its_task_the_spare() {
-    let task = multi(1).block_on(async {
-        tokio::spawn(use_timer()).await.unwrap();
-        tokio::spawn(async {
-            // The second leaves a spare.
-            use_timer().await;
-            use_timer().await;
-            let before = with(|thread| thread.spare_deadline()).unwrap();
-            let [_, refusable] = Shard::unbound(Shared::global());
-            let mut timer = Timer::from_first_poll(Some(refusable), Duration::from_secs(9));
-            let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx.waker()))).await;
-            assert_eq!(polled, Poll::Pending);
-            (before, with(|thread| thread.spare_deadline()).unwrap())
-        })
-        .await
-    });
-    let (before, after) = task.unwrap();
-    assert!(before.is_some());
-    assert_eq!(after, before);
 }
 
 /// Looking up a shard takes the lock of all engines.
 #[test]
 fn a_thread_remembers_its_shards_of_sixteen_wheels() {
-    let place = |wheel| place(Kind::both_of(wheel)[0]);
     let mut wheels: Vec<Arc<Shared>> = Vec::new();
     while wheels.len() < 16 {
         // Other tests create wheels meanwhile, and of two wheels in one place only one is remembered.
@@ -242,17 +217,12 @@ fn a_thread_remembers_its_shards_of_sixteen_wheels() {
         }
     }
     multi(1).block_on(async {
-        let unbound = wheels.iter().map(|wheel| Shard::unbound(wheel)[0].clone());
-        let unbound: Vec<_> = unbound.collect();
-        for shard in &unbound {
-            start_and_cancel(Timer::from_first_poll(
-                Some(shard.clone()),
-                Duration::from_secs(9),
-            ))
-            .await;
+        for wheel in &wheels {
+            let timer = Timer::from_first_poll(WheelRef::new(wheel), Duration::from_secs(9));
+            start_and_cancel(timer).await;
         }
-        for shard in &unbound {
-            assert!(with(|thread| thread.own_shard(shard.kind)).flatten().is_some());
+        for wheel in &wheels {
+            assert!(with(|thread| thread.own_shard(wheel.wheel)).flatten().is_some());
         }
     });
 }

@@ -45,7 +45,8 @@ use super::{
     clock::{Nanos, may_be_paused},
     engines::engine_for,
     number,
-    shard::{Kind, Shard, SpareEntry, TimerShard, kind_of, shared_of},
+    shard::{Shard, SpareEntry},
+    shared::{WheelId, WheelRef},
     sync::{Arc, thread_local},
     waker_id::WakerId,
 };
@@ -58,10 +59,9 @@ const WARY: u32 = 64;
 /// A spare that was due less than this ago may have woken the task for the poll that finds it expired.
 const JUST_NOW: Nanos = Nanos(100_000_000);
 
-/// The number of kinds whose shards a thread remembers: two for each of sixteen wheels. A further wheel
-/// shares the places of one of these, and timers that alternate between two such wheels take the lock of all
-/// engines.
-const KINDS: usize = 32;
+/// The number of wheels of which a thread remembers its shard. A further wheel shares the place of one of
+/// these, and timers that alternate between two such wheels take the lock of all engines.
+const WHEELS: usize = 16;
 
 /// A task whose spare expired unclaimed, so that its timers leave none for a while.
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ pub(crate) struct Thread {
     unlearnt: Cell<u32>,
     /// The shards that this thread looked up last, because a lookup takes the lock of all engines. They are
     /// weak so that they keep no runtime's descriptors open.
-    own_shards: [RefCell<Weak<Shard>>; KINDS],
+    own_shards: [RefCell<Weak<Shard>>; WHEELS],
     spare: Cell<Option<Spare>>,
     /// The task that cancelled a timer here last.
     last: Cell<WakerId>,
@@ -104,7 +104,7 @@ thread_local! {
             worker: Cell::new(None),
             learning: Cell::new(Weak::new()),
             unlearnt: Cell::new(0),
-            own_shards: [const { RefCell::new(Weak::new()) }; KINDS],
+            own_shards: [const { RefCell::new(Weak::new()) }; WHEELS],
             spare: Cell::new(None),
             last: Cell::new(WakerId::UNKNOWN),
             wary: Cell::new(Wary { task: WakerId::UNKNOWN, timers: 0, left: 0 }),
@@ -142,8 +142,8 @@ pub(crate) fn put_back(spare: Spare) {
 
 /// Returns whether the caller, which polls `task`, is in `runtime`.
 #[inline]
-pub(crate) fn is_in(runtime: Option<Id>, task: WakerId) -> bool {
-    with(|thread| thread.find_runtime(worker_index, task)) == Some(runtime)
+pub(crate) fn is_in(runtime: Id, task: WakerId) -> bool {
+    with(|thread| thread.find_runtime(worker_index, task)).flatten() == Some(runtime)
 }
 
 /// Returns the index of this thread if it is a worker. Tokio has a function for this from 1.54 on, which the
@@ -162,20 +162,23 @@ pub(super) fn worker_index() -> Option<usize> {
     }
 }
 
-/// Binds a timer whose thread's locals have been destroyed, as in the destructor of another thread-local.
+/// Finds the shard in which a timer of a wheel starts here, and tells whether `task` has cancelled the last
+/// timer here, too. Only then does the timer leave a spare, because a task that starts a single timer has no
+/// use for one.
 ///
 /// # Panics
 ///
-/// Panics as [`Thread::bind`] does.
-#[cold]
+/// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
+#[inline]
 #[track_caller]
-pub(crate) fn bind_without_locals(shard: &mut TimerShard) {
-    *shard = Some(engine_for(shared_of(shard), None).shard(0, kind_of(shard)));
+pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> (Arc<Shard>, bool) {
+    with(|thread| (thread.bind(wheel, task), thread.last.get() == task))
+        .unwrap_or_else(|| (engine_for(wheel, None).shard(0), false))
 }
 
-/// Returns the index of a kind in `own_shards`. The shard there may be another wheel's.
-pub(super) fn place(kind: Kind) -> usize {
-    kind.0 as usize % KINDS
+/// Returns the index of a wheel in `own_shards`. The shard there may be another wheel's.
+pub(super) fn place(wheel: WheelId) -> usize {
+    wheel.0 as usize % WHEELS
 }
 
 impl Drop for Thread {
@@ -191,15 +194,6 @@ impl Thread {
     #[cfg(all(test, not(tickwheel_loom)))]
     pub(super) fn known_worker(&self) -> Option<(Id, usize)> {
         self.worker.get()
-    }
-
-    /// Returns the deadline of the spare that this thread keeps.
-    #[cfg(all(test, not(tickwheel_loom)))]
-    pub(super) fn spare_deadline(&self) -> Option<super::clock::Moment> {
-        let spare = self.spare.take();
-        let deadline = spare.as_ref().map(|spare| spare.entry.deadline);
-        self.spare.set(spare);
-        deadline
     }
 
     /// Returns the runtime that the caller is in, if any. `index` returns the worker index of this thread if
@@ -259,49 +253,42 @@ impl Thread {
         }
     }
 
-    /// Binds a timer to this thread's shard in the runtime given to the builder or, if none was given, in the
-    /// caller's. Before the call, `shard` only tells the timer's kind; afterwards it is the thread's shard.
-    /// Returns whether `task` has cancelled the last timer here, too. Only then does the timer leave a spare,
-    /// because a task that starts a single timer has no use for one.
-    ///
-    /// # Panics
-    ///
-    /// Panics with Tokio's message outside a runtime, and in one whose timers have ended. `shard` is then
-    /// unchanged.
+    /// Returns this thread's shard of a wheel in the runtime given to the builder or, if none was given, in the
+    /// caller's.
     #[inline]
     #[track_caller]
-    pub(crate) fn bind(&self, shard: &mut TimerShard, task: WakerId) -> bool {
-        let kind = kind_of(shard);
+    fn bind(&self, wheel: &WheelRef, task: WakerId) -> Arc<Shard> {
         let index = worker_index();
         let here = self.find_runtime(|| index, task);
         self.learn_if_unknown(here, index, task);
-        let (runtime, index) = match shard.as_ref().and_then(|shard| shard.builder_runtime()) {
+        let (runtime, index) = match wheel.builder_runtime() {
+            // Of the workers of another runtime, the index means nothing there.
             Some(given) => (Some(given), index.filter(|_| here == Some(given))),
             None => (here, index),
         };
         let number = index.unwrap_or_else(number::get);
-        if !shard.as_ref().is_some_and(|shard| shard.serves(runtime, number)) {
-            *shard = Some(match self.own_shard(kind) {
-                Some(own) if own.serves(runtime, number) => own,
-                _ => self.look_up(shard, runtime, number),
-            });
+        match self.own_shard(wheel.id()) {
+            Some(own) if own.serves(runtime, number) => own,
+            _ => self.look_up(wheel, runtime, number),
         }
-        self.last.get() == task
     }
 
-    /// Looks up this thread's shard for timers of the kind of `like`. This takes the lock of all engines, and
-    /// may begin an engine.
+    /// Looks up this thread's shard of a wheel. This takes the lock of all engines, and may begin an engine.
     #[cold]
     #[track_caller]
-    fn look_up(&self, like: &TimerShard, runtime: Option<Id>, number: usize) -> Arc<Shard> {
-        let kind = kind_of(like);
-        let found = engine_for(shared_of(like), runtime).shard(number, kind);
-        if found.runtime != runtime {
+    fn look_up(&self, wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
+        let found = engine_for(wheel, runtime).shard(number);
+        if Some(found.runtime) != runtime {
             // The runtime that this thread knew has ended, and the thread works for another one.
             self.worker.set(None);
         }
-        self.own_shards[place(kind)].replace(Arc::downgrade(&found));
+        self.remember(&found);
         found
+    }
+
+    /// Remembers a shard as this thread's.
+    pub(crate) fn remember(&self, shard: &Arc<Shard>) {
+        self.own_shards[place(shard.wheel.id())].replace(Arc::downgrade(shard));
     }
 
     /// Records that a task cancels a timer here.
@@ -310,11 +297,11 @@ impl Thread {
         self.last.set(task);
     }
 
-    /// Returns the shard that this thread looked up last for timers of a kind, if it still exists.
+    /// Returns the shard of a wheel that this thread looked up last, if it still exists.
     #[inline]
-    pub(crate) fn own_shard(&self, kind: Kind) -> Option<Arc<Shard>> {
-        let own = self.own_shards[place(kind)].borrow().upgrade();
-        own.filter(|shard| shard.kind == kind)
+    pub(crate) fn own_shard(&self, wheel: WheelId) -> Option<Arc<Shard>> {
+        let own = self.own_shards[place(wheel)].borrow().upgrade();
+        own.filter(|shard| shard.wheel.id() == wheel)
     }
 
     /// Gives up the spare for that of a timer which has just been cancelled. Returns whether that may be kept.

@@ -26,26 +26,26 @@ const TASK: usize = 1;
 impl WakerId {
     pub(crate) const UNKNOWN: WakerId = WakerId(0);
 
-    /// Clones a waker, and identifies the clone by the vtable with which the task will poll. Where the
-    /// compiler has made two copies of one vtable, as for `block_on` in release builds, the clone has the
-    /// other copy.
+    /// Clones a waker, and identifies the task that it wakes, if its vtable is known. A timer that is polled
+    /// once has no use for a vtable, and each type of a scheduled future has its own.
     #[inline]
     pub(crate) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
-        cloned(waker, WakerId::of)
+        let clone = waker.clone();
+        // An address identifies a task while the task exists, and the clone keeps alive only the one at its own
+        // address. Where the compiler has made two copies of one vtable, as for `block_on` in release builds,
+        // the clone has the other copy, but the task will poll with this one.
+        let polled = if clone.data() == waker.data() {
+            waker
+        } else {
+            &clone
+        };
+        let id = WakerId::at_index(polled, known_vtable(polled));
+        (clone, id)
     }
 
-    /// Clones a waker as [`WakerId::of_clone`] does, but adds no vtable, because each type of a scheduled
-    /// future has its own.
-    pub(crate) fn of_clone_if_known(waker: &Waker) -> (Waker, WakerId) {
-        cloned(waker, WakerId::if_known)
-    }
-
-    pub(crate) fn of(waker: &Waker) -> WakerId {
+    /// Identifies the task that a waker wakes, and learns the waker's vtable if there is room.
+    pub(crate) fn learn(waker: &Waker) -> WakerId {
         WakerId::at_index(waker, known_vtable(waker).or_else(|| add_vtable(waker)))
-    }
-
-    pub(crate) fn if_known(waker: &Waker) -> WakerId {
-        WakerId::at_index(waker, known_vtable(waker))
     }
 
     #[inline]
@@ -76,19 +76,6 @@ impl WakerId {
         self.0 - self.0 % VTABLE_COUNT == waker.data().addr() as u64
             && ptr::eq(vtable.load(Ordering::Relaxed), waker.vtable())
     }
-}
-
-#[inline]
-fn cloned(waker: &Waker, identify: impl FnOnce(&Waker) -> WakerId) -> (Waker, WakerId) {
-    let clone = waker.clone();
-    // An address identifies a task while the task exists, and the clone keeps alive only the one at its own
-    // address.
-    let id = if clone.data() == waker.data() {
-        identify(waker)
-    } else {
-        identify(&clone)
-    };
-    (clone, id)
 }
 
 fn vtable_of(waker: &Waker) -> *mut RawWakerVTable {

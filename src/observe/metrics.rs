@@ -40,10 +40,10 @@ pub struct Metrics {
     /// The number of timers whose deadline came while they were pending.
     pub expired: u64,
     /// The number of timers that left the wheel before their deadline, because they were dropped, their
-    /// future completed in time, a shutdown ended them, or their runtime ended, in which case they are
+    /// future completed in time, a shutdown ended their task, or their runtime ended, in which case they are
     /// registered anew where they go on.
     pub cancelled: u64,
-    /// The number of timers refused because `max_pending` others were pending.
+    /// The number of refusals because all permits of `max_pending` were taken.
     pub rejected: u64,
     /// The number of moves of a timer from a coarser level to a finer one.
     pub cascaded: u64,
@@ -83,7 +83,7 @@ impl Wheel {
             registered: usage.tally.registered,
             expired: usage.tally.expired,
             cancelled: usage.tally.cancelled,
-            rejected: shared.limit.rejected(),
+            rejected: self.permits().rejected(),
             cascaded: read(&shared.stats.cascaded),
             turns: read(&shared.stats.turns),
             panics: read(&shared.stats.panics),

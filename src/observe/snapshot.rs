@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    engine::{
-        engines::{self, existing},
-        labels::LabelStats,
-        shard::Shard,
-    },
+    engine::{engines, labels::LabelStats, shard::Shard},
     observe::lag::LagHistogram,
     wheel::Wheel,
 };
@@ -162,9 +158,8 @@ impl Wheel {
                 kernel_timer: parts.alarm.has_kernel_timer(),
                 pending: 0,
             };
-            // Timers that may be refused have shards of their own.
-            for pair in parts.shards.chunks(2) {
-                let pending = existing(pair).map(|shard| snapshot.add(shard)).sum();
+            for place in &parts.shards {
+                let pending = place.get().map_or(0, |shard| snapshot.add(shard));
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 of_engine.pending += pending;
             }
@@ -175,7 +170,7 @@ impl Wheel {
             level.buckets.retain(|(_, pending)| *pending > 0);
             level.buckets.shrink_to_fit();
         }
-        snapshot.labels = shared.labels.stats(shared.limit.is_shutdown());
+        snapshot.labels = shared.labels.stats();
         snapshot.lag = LagHistogram::of_wheel(&shared.stats);
         snapshot
     }

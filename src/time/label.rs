@@ -2,7 +2,7 @@
 
 use std::{future::IntoFuture, sync::OnceLock};
 
-use super::{Duration, Instant, UNBOUND, require_runtime};
+use super::{Duration, GLOBAL, Instant, require_runtime};
 use crate::{
     engine::{labels::LabelId, shared::Shared},
     observe::labelled::{
@@ -99,7 +99,7 @@ impl Label {
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
         require_runtime();
-        let sleep = Sleep::of_timeout(UNBOUND, duration, "Label::timeout");
+        let sleep = Sleep::of_timeout(GLOBAL, duration, "Label::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -137,7 +137,7 @@ impl Label {
     #[track_caller]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         require_runtime();
-        let sleep = Sleep::of_timeout_at(UNBOUND, deadline, "Label::timeout_at");
+        let sleep = Sleep::of_timeout_at(GLOBAL, deadline, "Label::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
     }
 

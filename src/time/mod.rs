@@ -14,8 +14,8 @@
 //!   tick late. A timer of more than two seconds may in addition be late by a thousandth of its duration, up
 //!   to 100 ms, so that it fires in company. [`Builder::slack`](crate::Builder::slack) changes that. A clock
 //!   that a test controls has no slack.
-//! - On the real clock a zero duration completes at the first poll. Where a test's clock stands between two
-//!   milliseconds, it waits for the next one, as Tokio's does.
+//! - A zero duration, and an instant that has just passed, end at the wheel's next tick: when Tokio's would
+//!   with ticks of 1 ms, and later with longer ones.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
 //! - In a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] in a
 //!   task whose future is ready at its first poll does not panic at all. Outside tasks the call of
@@ -66,7 +66,7 @@ pub use crate::timers::{interval::Interval, timeout::Timeout};
 
 use tokio::{runtime::Handle, task};
 
-use crate::{engine::shard::TimerShard, timers::idle::IdleTimer, wheel::Wheel};
+use crate::{engine::shared::WheelRef, timers::idle::IdleTimer, wheel::Wheel};
 
 /// Creates an interval that ticks every `period`, on the global wheel.
 ///
@@ -204,8 +204,8 @@ pub async fn advance(duration: Duration) {
     }
 }
 
-/// The shard of an unbound timer of the global wheel.
-const UNBOUND: TimerShard = None;
+/// The wheel of this module's timers.
+const GLOBAL: WheelRef = WheelRef::GLOBAL;
 
 /// Checks that the caller is in a runtime.
 ///

@@ -6,13 +6,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{Duration, Instant, UNBOUND, require_runtime};
+use super::{Duration, GLOBAL, Instant, require_runtime};
 use crate::{engine::clock::Moment, timers::sleep};
 
 /// Waits until `duration` has elapsed, on the global wheel.
 ///
 /// The sleep is never early, and less than one tick of the wheel late plus its slack and the runtime's own
-/// delay. A zero duration completes at the first poll. A duration of more than 30 years is taken as 30 years.
+/// delay. A zero duration completes at the next tick. A duration of more than 30 years is taken as 30 years.
 /// In every other respect it behaves as `tokio::time::sleep`.
 ///
 /// A sleep is never refused, and goes on for the same instant on the runtime that polls it if the one on
@@ -42,7 +42,7 @@ use crate::{engine::clock::Moment, timers::sleep};
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     require_runtime();
-    Sleep(sleep::Sleep::after(UNBOUND, Moment::now(), duration))
+    Sleep(sleep::Sleep::after(GLOBAL, Moment::now(), duration))
 }
 
 /// Waits until `deadline`, on the global wheel.
@@ -74,7 +74,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     require_runtime();
-    Sleep(sleep::Sleep::until(UNBOUND, deadline))
+    Sleep(sleep::Sleep::until(GLOBAL, deadline))
 }
 
 /// The future returned by [`sleep`] and [`sleep_until`].

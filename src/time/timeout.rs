@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 
 use tokio::task;
 
-use super::{Duration, Instant, UNBOUND};
+use super::{Duration, GLOBAL, Instant};
 use crate::timers::{sleep::Sleep, timeout::Timeout};
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
@@ -12,7 +12,7 @@ use crate::timers::{sleep::Sleep, timeout::Timeout};
 /// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds
 /// whatever the duration. Unlike there, the duration counts from the first pending poll. The timeout elapses
 /// at a tick of the wheel: never early, and less than one tick late plus its slack and the runtime's own
-/// delay. A zero duration elapses at the first pending poll. A duration of more than 30 years is taken as 30
+/// delay. A zero duration elapses at the next tick. A duration of more than 30 years is taken as 30
 /// years.
 ///
 /// A timeout is never refused, and goes on for the same instant on the runtime that polls it if the one on
@@ -52,7 +52,7 @@ use crate::timers::{sleep::Sleep, timeout::Timeout};
 #[inline]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     require_timers();
-    Timeout::new(Sleep::of_timeout(UNBOUND, duration, "Wheel::timeout"), future)
+    Timeout::new(Sleep::of_timeout(GLOBAL, duration, "Wheel::timeout"), future)
 }
 
 /// Requires `future` to complete before `deadline`, on the global wheel.
@@ -88,7 +88,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     require_timers();
-    let sleep = Sleep::of_timeout_at(UNBOUND, deadline, "Wheel::timeout_at");
+    let sleep = Sleep::of_timeout_at(GLOBAL, deadline, "Wheel::timeout_at");
     Timeout::new(sleep, future)
 }
 

@@ -16,7 +16,7 @@ use std::{
 use crate::{
     engine::{
         clock::{Moment, Nanos},
-        shard::{TimerShard, shared_of},
+        shared::WheelRef,
         sync::{AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
         timer::Timer,
     },
@@ -58,7 +58,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let activity = Arc::new(Activity {
-            wheel: self.unbound_shard_anywhere(),
+            wheel: self.reference(),
             touched: AtomicU64::new(self.shared().now().0),
             busy: AtomicUsize::new(0),
         });
@@ -147,7 +147,7 @@ impl Drop for Busy {
 
 /// The last touch, which is shared by the timers that wait for the same silence and by their handles.
 struct Activity {
-    wheel: TimerShard,
+    wheel: WheelRef,
     /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
     touched: AtomicU64,
     /// How many [`Busy`] guards live.
@@ -221,7 +221,7 @@ impl IdleHandle {
     /// ```
     pub fn touch(&self) {
         // Two threads may get here in either order, and the later touch counts.
-        let now = shared_of(&self.activity.wheel).now();
+        let now = self.activity.wheel.now();
         self.activity.touched.fetch_max(now.0, Ordering::Relaxed);
     }
 
@@ -335,8 +335,12 @@ impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         // If the timer is being polled, the task has to poll it again.
         if let Some(mut sleep) = try_lock(&self.sleep) {
-            let (deadline, wait) = (self.deadline_of(&sleep.timer), Nanos::of(self.duration));
-            if sleep.timer.start_anew(deadline, wait, &Waker::from(self.clone())) {
+            let deadline = self.deadline_of(&sleep.timer);
+            let start = deadline.before(Nanos::of(self.duration));
+            if sleep
+                .timer
+                .start_anew(deadline, start, &Waker::from(self.clone()))
+            {
                 return;
             }
         }

@@ -12,8 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     engine::clock::{Moment, Nanos},
-    error::SleepError,
-    timers::sleep::{HadBudget, Sleep},
+    timers::sleep::Sleep,
     wheel::Wheel,
 };
 
@@ -23,7 +22,7 @@ const PUNCTUAL: Nanos = Nanos(5_000_000);
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
     ///
-    /// The first tick completes at once, as a zero duration of [`sleep`](Wheel::sleep) does. A tick is never
+    /// The first tick completes at the next tick of the wheel, as a zero duration of [`sleep`](Wheel::sleep) does. A tick is never
     /// early, and less than one tick of the wheel late plus its slack and the runtime's own delay. With a
     /// period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due
     /// complete at once. Like a [`sleep`](Wheel::sleep), an interval is never refused.
@@ -192,12 +191,6 @@ impl Interval {
         Poll::Ready(self.take_tick())
     }
 
-    /// Polls for the next tick, and fails if the wheel refuses it.
-    pub(crate) fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
-        ready!(self.sleep.try_poll_after(HadBudget(false), cx))?;
-        Poll::Ready(Ok(self.take_tick()))
-    }
-
     /// Takes the tick that is due, and moves on to the next.
     fn take_tick(&mut self) -> Instant {
         let timer = &self.sleep.timer;
@@ -246,7 +239,7 @@ impl Interval {
         self.counts_from = Some(now);
     }
 
-    /// Resets the interval to tick at once, as a zero duration of [`Wheel::sleep`] completes.
+    /// Resets the interval to tick at the next tick of the wheel, as a zero duration of [`Wheel::sleep`] completes.
     ///
     /// # Examples
     ///

@@ -5,6 +5,7 @@ pub(crate) mod console;
 pub mod delay_queue;
 pub(crate) mod idle;
 pub(crate) mod interval;
+pub(crate) mod limit;
 pub(crate) mod periodic;
 pub(crate) mod schedule;
 pub(crate) mod sleep;

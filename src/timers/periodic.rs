@@ -4,6 +4,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     hash::{BuildHasher, Hasher, RandomState},
+    mem,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
@@ -22,7 +23,7 @@ use crate::{
         sync::{Mutex, lock},
     },
     error::{ScheduleError, SleepError},
-    timers::{interval::Interval, sleep::Sleep},
+    timers::{interval::Interval, limit::Permit, sleep::Sleep},
     wheel::Wheel,
 };
 
@@ -244,14 +245,16 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let first = Sleep::until(self.wheel.unbound_refusable_shard(), self.first());
+        let first = Sleep::until(self.wheel.reference(), self.first());
         let mut interval = Interval::new(first, self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.runtime();
+        let permit = Permit::take(&self.wheel);
         let series = Arc::new(Series::default());
         let shared = series.clone();
         let task = runtime.spawn(async move {
-            while shared.wait(&mut interval).await? {
+            let mut permit = permit?;
+            while shared.wait(&mut interval, &mut permit).await? {
                 run().await;
                 shared.finish_run();
                 after_run(&mut interval);
@@ -290,11 +293,22 @@ struct State {
 
 impl Series {
     /// Waits for the next run. Returns `false` if the series has been stopped.
-    async fn wait(&self, interval: &mut Interval) -> Result<bool, SleepError> {
+    async fn wait(&self, interval: &mut Interval, permit: &mut Permit) -> Result<bool, SleepError> {
         let mut stopped = pin!(self.notify_stop.notified());
-        poll_fn(|cx| match stopped.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => interval.try_poll_tick(cx).map_ok(drop),
+        let mut is_first_poll = true;
+        poll_fn(|cx| {
+            if stopped.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            // A series whose runs take longer than its period would otherwise outlive a shutdown.
+            if mem::take(&mut is_first_poll) {
+                permit.check()?;
+            }
+            if interval.poll_tick(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            permit.keep_waker(cx.waker())?;
+            Poll::Pending
         })
         .await?;
         let mut state = lock(&self.state);

@@ -1,4 +1,4 @@
-//! `Sleep` and `TrySleep`: waits for an instant or a duration.
+//! `Sleep`: waits for an instant or a duration.
 
 use std::{
     fmt,
@@ -13,11 +13,9 @@ use tokio::{task::coop, time::Instant};
 use crate::{
     engine::{
         clock::{Moment, Nanos},
-        shard::TimerShard,
-        shared::{Refusal, Shared},
-        timer::{Polled, Timer},
+        shared::WheelRef,
+        timer::Timer,
     },
-    error::SleepError,
     timers::console::Resource,
     wheel::Wheel,
 };
@@ -32,9 +30,8 @@ impl Wheel {
     /// [`Builder::slack`](crate::Builder::slack) says otherwise. A duration of more than 30 years is taken as
     /// 30 years.
     ///
-    /// A zero duration completes at the first poll. On a clock that a test has paused between two
-    /// milliseconds it completes at the end of that millisecond, as Tokio's does, unless the wheel has a
-    /// longer tick.
+    /// A zero duration completes at the next tick, so that other tasks run first, as with Tokio's sleep at the
+    /// next millisecond.
     ///
     /// A sleep is never refused: neither [`max_pending`](crate::Builder::max_pending) nor a
     /// [`shutdown`](Wheel::shutdown) applies to it. It waits on the runtime that first polls it, and if that
@@ -64,14 +61,14 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::after(self.unbound_shard(), self.shared().now(), duration)
+        Sleep::after(self.reference(), self.shared().now(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
     /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and
-    /// less than one tick late plus its slack and the runtime's own delay. If `deadline` is in the past, it
-    /// completes at the first poll. Like [`sleep`](Wheel::sleep), it is never refused.
+    /// less than one tick late plus its slack and the runtime's own delay. If the tick of `deadline` has begun,
+    /// it completes at the first poll. Like [`sleep`](Wheel::sleep), it is never refused.
     ///
     /// # Cancellation
     ///
@@ -96,79 +93,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::until(self.unbound_shard(), deadline)
-    }
-
-    /// Waits until `duration` has elapsed, or fails if the wheel refuses to wait.
-    ///
-    /// This is [`sleep`](Wheel::sleep) for code that sheds load at
-    /// [`max_pending`](crate::Builder::max_pending) or ends with the wheel. It is as precise.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
-    ///
-    /// # Panics
-    ///
-    /// Panics in the same cases as [`sleep`](Wheel::sleep).
-    ///
-    /// # Errors
-    ///
-    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A sleep of zero
-    /// duration takes no place in the wheel, so a full wheel does not refuse it, but a wheel that has been
-    /// shut down does.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::{SleepError, Wheel};
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let wheel = Wheel::new();
-    /// wheel.shutdown();
-    /// assert_eq!(wheel.try_sleep(Duration::from_secs(60)).await, Err(SleepError::Shutdown));
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn try_sleep(&self, duration: Duration) -> TrySleep {
-        let shard = self.unbound_refusable_shard();
-        TrySleep(Sleep::after(shard, self.shared().now(), duration))
-    }
-
-    /// Waits until `deadline`, or fails if the wheel refuses to wait.
-    ///
-    /// This is [`sleep_until`](Wheel::sleep_until) as [`try_sleep`](Wheel::try_sleep) is
-    /// [`sleep`](Wheel::sleep).
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
-    ///
-    /// # Panics
-    ///
-    /// Panics in the same cases as [`sleep`](Wheel::sleep).
-    ///
-    /// # Errors
-    ///
-    /// Fails in the same cases as [`try_sleep`](Wheel::try_sleep).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use tokio::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let deadline = Instant::now() + Duration::from_millis(20);
-    /// assert_eq!(Wheel::new().try_sleep_until(deadline).await, Ok(()));
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn try_sleep_until(&self, deadline: Instant) -> TrySleep {
-        TrySleep(Sleep::until(self.unbound_refusable_shard(), deadline))
+        Sleep::until(self.reference(), deadline)
     }
 }
 
@@ -207,12 +132,11 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at
-    /// the first poll.
+    /// Creates a sleep that is due `duration` after `now`.
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn after(shard: TimerShard, now: Moment, duration: Duration) -> Sleep {
+    pub(crate) fn after(wheel: WheelRef, now: Moment, duration: Duration) -> Sleep {
         Sleep {
-            timer: Timer::after(shard, now, duration),
+            timer: Timer::after(wheel, now, duration),
             resource: Resource::new("Sleep", "Wheel::sleep", || duration),
         }
     }
@@ -220,9 +144,9 @@ impl Sleep {
     /// Creates a sleep that is due at `deadline`.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn until(shard: TimerShard, deadline: Instant) -> Sleep {
+    pub(crate) fn until(wheel: WheelRef, deadline: Instant) -> Sleep {
         Sleep {
-            timer: Timer::at(shard, Moment::of(deadline)),
+            timer: Timer::at(wheel, Moment::of(deadline)),
             resource: Resource::new("Sleep", "Wheel::sleep_until", || from_now(deadline)),
         }
     }
@@ -231,18 +155,18 @@ impl Sleep {
     /// function, for the console. That function wraps the future itself, because a large future is costly to
     /// move.
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn of_timeout(shard: TimerShard, duration: Duration, source: &'static str) -> Sleep {
+    pub(crate) fn of_timeout(wheel: WheelRef, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
-            timer: Timer::from_first_poll(shard, duration),
+            timer: Timer::from_first_poll(wheel, duration),
             resource: Resource::new("Timeout", source, || duration),
         }
     }
 
     /// Creates the timer of a timeout that has a deadline.
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn of_timeout_at(shard: TimerShard, deadline: Instant, source: &'static str) -> Sleep {
+    pub(crate) fn of_timeout_at(wheel: WheelRef, deadline: Instant, source: &'static str) -> Sleep {
         Sleep {
-            timer: Timer::at(shard, Moment::of(deadline)),
+            timer: Timer::at(wheel, Moment::of(deadline)),
             resource: Resource::new("Timeout", source, || from_now(deadline)),
         }
     }
@@ -313,7 +237,7 @@ impl Sleep {
 
     /// Moves the sleep to `duration` from now, as [`reset`](Sleep::reset) does.
     ///
-    /// A zero duration completes at the next poll, as that of [`Wheel::sleep`] does at the first.
+    /// A zero duration completes at the next tick, as that of [`Wheel::sleep`] does.
     ///
     /// # Examples
     ///
@@ -329,15 +253,11 @@ impl Sleep {
     /// # }
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
-        let deadline = self.timer.now().after(Nanos::of(duration));
-        if duration.is_zero() {
-            self.reset_given_now(deadline, deadline);
-        } else {
-            self.reset(deadline.instant());
-        }
+        let now = self.timer.now();
+        self.reset_given_now(now.after(Nanos::of(duration)), now);
     }
 
-    /// Moves the sleep to a deadline. The next poll completes the sleep if the deadline is not after `now`.
+    /// Moves the sleep to a deadline, given a reading of its clock.
     pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) {
         let woken = self.timer.reset_given_now(deadline, now);
         self.finish_reset(woken);
@@ -352,37 +272,25 @@ impl Sleep {
     }
 
     /// Polls the sleep after the future that it times, which may have used up the budget.
-    // One more call takes 20 to 40 instructions in each poll of a sleep, and so does going through
-    // `try_poll_after`.
+    // One more call takes 20 to 40 instructions in each poll of a sleep.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
         if timer.waits(cx.waker()) {
             return resource.poll(|| Poll::Pending);
         }
-        resource.poll(|| poll_further(timer, had_budget, cx)).map(drop)
-    }
-
-    /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, and fails if the wheel refuses it.
-    #[inline]
-    pub(crate) fn try_poll_after(
-        &mut self,
-        had_budget: HadBudget,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), SleepError>> {
-        let Sleep { timer, resource } = self;
-        if timer.waits(cx.waker()) {
-            return resource.poll(|| Poll::Pending);
-        }
-        let polled = resource.poll(|| poll_further(timer, had_budget, cx));
-        polled.map_err(|refusal| refused(refusal, timer.shared()))
+        resource.poll(|| poll_further(timer, had_budget, cx))
     }
 
     /// Polls the sleep on the task's budget, but makes it wake `waker`.
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
+        poll_on_budget(HadBudget(false), cx, |_| self.poll_without_budget(waker))
+    }
+
+    /// Polls the sleep for a caller that minds the task's budget.
+    pub(crate) fn poll_without_budget(&mut self, waker: &Waker) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        let poll = || poll_on_budget(HadBudget(false), cx, |_| timer.poll_further(waker));
-        resource.poll(poll).map(drop)
+        resource.poll(|| timer.poll_further(waker))
     }
 
     /// Ends the wait because the future that the sleep times has completed. The timer leaves the wheel now,
@@ -399,7 +307,7 @@ impl Sleep {
 pub(crate) struct HadBudget(pub(crate) bool);
 
 #[inline]
-fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) -> Polled {
+fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
     poll_on_budget(had_budget, cx, |waker| timer.poll_further(waker))
 }
 
@@ -425,16 +333,6 @@ pub(crate) fn poll_on_budget<T>(
     Poll::Ready(output)
 }
 
-/// Returns the error of a timer that its wheel has refused.
-pub(crate) fn refused(refusal: Refusal, wheel: &Shared) -> SleepError {
-    match refusal {
-        Refusal::Shutdown => SleepError::Shutdown,
-        Refusal::AtCapacity => SleepError::AtCapacity {
-            limit: wheel.settings.max_pending.unwrap_or(usize::MAX),
-        },
-    }
-}
-
 fn from_now(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
@@ -454,104 +352,5 @@ impl fmt::Debug for Sleep {
             .field("deadline", &self.deadline())
             .field("timer", &self.timer)
             .finish()
-    }
-}
-
-/// The future returned by [`Wheel::try_sleep`] and [`Wheel::try_sleep_until`].
-///
-/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
-/// the sleep is [`reset`](TrySleep::reset). A poll after a refusal asks the wheel again.
-///
-/// # Examples
-///
-/// ```
-/// use tickwheel::{TrySleep, Wheel};
-/// use std::time::Duration;
-///
-/// let sleep: TrySleep = Wheel::new().try_sleep(Duration::from_secs(1));
-/// assert!(!sleep.is_elapsed());
-/// ```
-#[derive(Debug)]
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct TrySleep(Sleep);
-
-impl TrySleep {
-    /// Returns the instant at which the sleep is due.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use tokio::time::{Duration, Instant};
-    ///
-    /// let deadline = Instant::now() + Duration::from_secs(1);
-    /// assert_eq!(Wheel::new().try_sleep_until(deadline).deadline(), deadline);
-    /// ```
-    pub fn deadline(&self) -> Instant {
-        self.0.deadline()
-    }
-
-    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does.
-    ///
-    /// The result is unspecified for a sleep that has failed.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut sleep = tickwheel::Wheel::new().try_sleep(std::time::Duration::from_millis(10));
-    /// (&mut sleep).await.unwrap();
-    /// assert!(sleep.is_elapsed());
-    /// # }
-    /// ```
-    pub fn is_elapsed(&self) -> bool {
-        self.0.is_elapsed()
-    }
-
-    /// Moves the sleep to another deadline, as [`Sleep::reset`] does.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use tokio::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
-    /// sleep.reset(Instant::now() + Duration::from_millis(10));
-    /// assert_eq!(sleep.await, Ok(()));
-    /// # }
-    /// ```
-    pub fn reset(&mut self, deadline: Instant) {
-        self.0.reset(deadline);
-    }
-
-    /// Moves the sleep to `duration` from now, as [`Sleep::reset_after`] does.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
-    /// sleep.reset_after(Duration::from_millis(10));
-    /// assert_eq!(sleep.await, Ok(()));
-    /// # }
-    /// ```
-    pub fn reset_after(&mut self, duration: Duration) {
-        self.0.reset_after(duration);
-    }
-}
-
-impl Future for TrySleep {
-    type Output = Result<(), SleepError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.try_poll_after(HadBudget(false), cx)
     }
 }

@@ -11,7 +11,7 @@ use tokio::{task::coop, time::Instant};
 
 use crate::{
     error::{Elapsed, TimeoutError},
-    timers::sleep::Sleep,
+    timers::{limit::TrySleep, sleep::Sleep},
     wheel::Wheel,
 };
 
@@ -21,7 +21,7 @@ impl Wheel {
     /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and
     /// costs neither a lock nor a clock reading. The duration counts from the first pending poll. The timeout
     /// is never early, and less than one tick late plus the runtime's own delay and, as for a
-    /// [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the first pending poll. A duration of
+    /// [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the next tick. A duration of
     /// more than 30 years is taken as 30 years. Like a [`sleep`](Wheel::sleep), a timeout is never refused;
     /// [`try_timeout`](Wheel::try_timeout) may be.
     ///
@@ -61,7 +61,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(
-            Sleep::of_timeout(self.unbound_shard(), duration, "Wheel::timeout"),
+            Sleep::of_timeout(self.reference(), duration, "Wheel::timeout"),
             future,
         )
     }
@@ -99,7 +99,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout_at(self.unbound_shard(), deadline, "Wheel::timeout_at");
+        let sleep = Sleep::of_timeout_at(self.reference(), deadline, "Wheel::timeout_at");
         Timeout::new(sleep, future)
     }
 
@@ -137,50 +137,13 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout(self.unbound_refusable_shard(), duration, "Wheel::try_timeout");
-        TryTimeout::new(sleep, future)
-    }
-
-    /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
-    ///
-    /// This is [`timeout_at`](Wheel::timeout_at) as [`try_timeout`](Wheel::try_timeout) is
-    /// [`timeout`](Wheel::timeout).
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Wheel::timeout).
-    ///
-    /// # Panics
-    ///
-    /// Panics in the same cases as [`timeout`](Wheel::timeout).
-    ///
-    /// # Errors
-    ///
-    /// Fails in the same cases as [`try_timeout`](Wheel::try_timeout).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use std::future::pending;
-    /// use tokio::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let deadline = Instant::now() + Duration::from_millis(20);
-    /// let error = Wheel::new().try_timeout_at(deadline, pending::<()>()).await.unwrap_err();
-    /// assert!(error.is_elapsed());
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout_at(self.unbound_refusable_shard(), deadline, "Wheel::try_timeout_at");
-        TryTimeout::new(sleep, future)
+        let sleep = Sleep::of_timeout(self.reference(), duration, "Wheel::try_timeout");
+        TryTimeout::new(TrySleep::new(self, sleep), future)
     }
 }
 
 /// Defines the future of a timeout, with a constructor and the methods of Tokio's timeout. It has a timer of
-/// type `Sleep` or `LabelledTimer`, and fails with the error that `$Error::after` makes of the timer's
+/// type `Sleep`, `TrySleep` or `LabelledTimer`, and fails with the error that `$Error::after` makes of the timer's
 /// outcome. `$made` is the expression that creates a timeout in the examples. `$begin_poll` is a method that
 /// the timer needs called before its future is polled, because it counts polls.
 macro_rules! wraps_a_future {
@@ -209,7 +172,7 @@ macro_rules! wraps_a_future {
                     this.timer.complete();
                     return Poll::Ready(Ok(output));
                 }
-                let polled = this.timer.try_poll_after(had_budget, cx);
+                let polled = this.timer.poll_after(had_budget, cx);
                 polled.map(|waited| Err(<$Error>::after(waited)))
             }
         }
@@ -285,7 +248,7 @@ wraps_a_future! {
 }
 
 wraps_a_future! {
-    /// The future returned by [`Wheel::try_timeout`] and [`Wheel::try_timeout_at`].
+    /// The future returned by [`Wheel::try_timeout`].
     ///
     /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
     ///
@@ -298,5 +261,5 @@ wraps_a_future! {
     /// let timeout: TryTimeout<Ready<u8>> = Wheel::new().try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    TryTimeout, Sleep => TimeoutError, "tickwheel::Wheel::new().try_timeout"
+    TryTimeout, TrySleep => TimeoutError, "tickwheel::Wheel::new().try_timeout"
 }

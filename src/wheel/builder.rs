@@ -256,13 +256,15 @@ impl Builder {
         self
     }
 
-    /// Limits the number of pending timers that may be refused, in all runtimes together.
+    /// Limits the number of permits for what may be refused, in all runtimes together.
     ///
-    /// What the limit counts and refuses with `AtCapacity` are `try_sleep`, `try_timeout`,
-    /// [`schedule`](Wheel::schedule) and [`periodic`](Wheel::periodic). All others, such as
-    /// [`sleep`](Wheel::sleep) and [`timeout`](Wheel::timeout), are neither counted nor refused. A timer that
-    /// has expired has left the wheel, polled or not. A timer that has been admitted once is not refused when
-    /// it is reset, so timers may exceed the limit that way.
+    /// A future of [`try_sleep`](Wheel::try_sleep) or [`try_timeout`](Wheel::try_timeout) holds a permit from
+    /// its first pending poll until it completes or is dropped, a task of [`schedule`](Wheel::schedule) from
+    /// the call until it starts, is cancelled or is handed back, and a series of
+    /// [`periodic`](Wheel::periodic) from the call until it ends. Without a permit, they fail with
+    /// `AtCapacity`. All others, such as [`sleep`](Wheel::sleep) and [`timeout`](Wheel::timeout), need none.
+    /// A future that has been admitted once is not refused for want of a permit when it is reset after it has
+    /// completed, so the limit may be exceeded that way.
     ///
     /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by
     /// all workers, so a limit makes these timers slower when several workers use them.

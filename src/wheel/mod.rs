@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod global;
+pub(crate) mod permits;
 pub(crate) mod roster;
 pub(crate) mod shutdown;
 
@@ -20,11 +21,9 @@ use tokio::{runtime::Handle, time::Instant};
 use crate::{
     engine::{
         engines, events, number,
-        shard::{Shard, TimerShard, kind_of},
-        shared::{Settings, Shared, WheelId},
-        thread,
+        shared::{Settings, Shared, WheelId, WheelRef},
     },
-    wheel::roster::Roster,
+    wheel::{permits::Permits, roster::Roster},
 };
 
 /// A handle to a hashed timing wheel for Tokio, on which timers are started.
@@ -78,11 +77,10 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 /// What all handles of a wheel share, dropped with the last of them.
 struct Handles {
     shared: Arc<Shared>,
-    /// The shard of unbound timers that the wheel may not refuse.
-    unbound: TimerShard,
-    /// The shard of unbound timers that the wheel may refuse.
-    unbound_refusable: TimerShard,
-    /// The scheduled tasks, by the thread that scheduled them.
+    /// References for new timers, by the thread that makes one.
+    references: Box<[WheelRef]>,
+    permits: Arc<Permits>,
+    /// The tasks that a shutdown tells, by the thread on which they began to wait.
     rosters: Box<[Arc<Roster>]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
     closing: Mutex<()>,
@@ -107,12 +105,14 @@ impl Wheel {
                 events::too_many_wheels(wheels);
             }
         }
-        let rosters = (0..CORES.next_power_of_two()).map(|_| Arc::new(Roster::new()));
-        let [unbound, unbound_refusable] = Shard::unbound(&shared).map(Some);
+        let permits = Arc::new(Permits::new(shared.settings.max_pending));
+        let stripes = 0..CORES.next_power_of_two();
+        let references = stripes.clone().map(|_| WheelRef::new(&shared));
+        let rosters = stripes.map(|_| Arc::new(Roster::new(permits.clone())));
         Wheel(Arc::new(Handles {
-            unbound: unbound.filter(|_| !is_global),
-            unbound_refusable,
+            references: references.collect(),
             rosters: rosters.collect(),
+            permits,
             closing: Mutex::new(()),
             shared,
         }))
@@ -269,7 +269,7 @@ impl Wheel {
     /// assert!(wheel.is_shutdown());
     /// ```
     pub fn is_shutdown(&self) -> bool {
-        self.shared().limit.is_shutdown()
+        self.permits().is_shutdown()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -280,22 +280,10 @@ impl Wheel {
         &self.0.shared.settings
     }
 
-    /// Returns the shard of a new, unbound timer that the wheel may not refuse. That is one which this thread
-    /// remembers, if there is one.
+    /// Returns the reference for a timer that this thread makes.
     #[inline]
-    pub(crate) fn unbound_shard(&self) -> TimerShard {
-        own_shard_like(&self.0.unbound)
-    }
-
-    /// Returns the shard of a new, unbound timer that the wheel may refuse, as [`Wheel::unbound_shard`] does.
-    pub(crate) fn unbound_refusable_shard(&self) -> TimerShard {
-        own_shard_like(&self.0.unbound_refusable)
-    }
-
-    /// Returns the shard of an unbound timer that the wheel may not refuse and that any thread may be the
-    /// first to poll.
-    pub(crate) fn unbound_shard_anywhere(&self) -> TimerShard {
-        self.0.unbound.clone()
+    pub(crate) fn reference(&self) -> WheelRef {
+        self.0.references[number::get() & (self.0.references.len() - 1)].clone()
     }
 
     /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the
@@ -313,18 +301,14 @@ impl Wheel {
         }
     }
 
-    /// Returns the roster for the tasks that this thread schedules.
+    pub(crate) fn permits(&self) -> &Permits {
+        &self.0.permits
+    }
+
+    /// Returns the roster for what begins to wait on this thread.
     pub(crate) fn roster(&self) -> &Arc<Roster> {
         &self.0.rosters[number::get() & (self.0.rosters.len() - 1)]
     }
-}
-
-/// Returns this thread's own shard or, if it has none, `unbound`, whose count of references all workers
-/// share.
-#[inline]
-fn own_shard_like(unbound: &TimerShard) -> TimerShard {
-    let own = thread::with(|thread| thread.own_shard(kind_of(unbound))).flatten();
-    own.or_else(|| unbound.clone())
 }
 
 impl WeakWheel {

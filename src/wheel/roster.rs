@@ -1,4 +1,4 @@
-//! The roster: the scheduled tasks that have not started, which a shutdown hands back.
+//! The roster: the tasks that a shutdown hands back or wakes.
 
 use std::{
     fmt,
@@ -12,7 +12,10 @@ use std::{
 use slab::Slab;
 use tokio::time::Instant;
 
-use crate::engine::sync::{Mutex, lock};
+use crate::{
+    engine::sync::{Mutex, lock},
+    wheel::permits::Permits,
+};
 
 /// A scheduled task that a shutdown handed back before it started.
 ///
@@ -116,32 +119,66 @@ impl fmt::Debug for ScheduledTask {
 /// The number of places that a roster keeps once it is empty.
 const RETAINED: usize = 1024;
 
-/// Some of the scheduled tasks of a wheel that have not started.
-pub(crate) struct Roster(Mutex<Option<Slab<Arc<dyn Unstarted>>>>);
+/// What a shutdown has to tell: some of the tasks of a wheel that may be refused while they wait. Each thread
+/// has a roster, as far as there are enough.
+pub(crate) struct Roster {
+    pub(crate) permits: Arc<Permits>,
+    /// `None` once the wheel has been shut down.
+    members: Mutex<Option<Slab<Member>>>,
+}
+
+pub(crate) enum Member {
+    /// Wakes a task that then finds the wheel shut down.
+    Waker(Waker),
+    /// A scheduled task that has not started, which is handed back.
+    Task(Arc<dyn Unstarted>),
+}
 
 impl Roster {
-    pub(crate) fn new() -> Roster {
-        Roster(Mutex::new(Some(Slab::new())))
+    pub(crate) fn new(permits: Arc<Permits>) -> Roster {
+        Roster {
+            permits,
+            members: Mutex::new(Some(Slab::new())),
+        }
     }
 
-    /// Adds a task and returns its place, or `None` if the roster has been closed.
-    pub(crate) fn add(&self, task: Arc<dyn Unstarted>) -> Option<usize> {
-        lock(&self.0).as_mut().map(|tasks| tasks.insert(task))
+    /// Adds a member and returns its place, or `None` if the roster has been closed.
+    pub(crate) fn add(&self, member: Member) -> Option<usize> {
+        lock(&self.members).as_mut().map(|members| members.insert(member))
+    }
+
+    /// Makes a place wake another task. Returns `false` if the roster has been closed.
+    pub(crate) fn redirect(&self, place: usize, waker: &Waker) -> bool {
+        let mut guard = lock(&self.members);
+        let Some(members) = guard.as_mut() else {
+            return false;
+        };
+        if matches!(&members[place], Member::Waker(former) if former.will_wake(waker)) {
+            return true;
+        }
+        drop(guard);
+        // Cloned and dropped with no lock held, because that may be code of the user's. Only the owner of a
+        // place, who is here, changes it.
+        let new = Member::Waker(waker.clone());
+        let former = lock(&self.members)
+            .as_mut()
+            .map(|members| mem::replace(&mut members[place], new));
+        former.is_some()
     }
 
     pub(crate) fn remove(&self, place: usize) {
-        let removed = lock(&self.0).as_mut().map(|tasks| {
-            let task = tasks.remove(place);
+        let removed = lock(&self.members).as_mut().map(|members| {
+            let member = members.remove(place);
             // After a burst, an empty roster frees its memory.
-            let emptied = tasks.is_empty() && tasks.capacity() > RETAINED;
-            (task, emptied.then(|| mem::take(tasks)))
+            let emptied = members.is_empty() && members.capacity() > RETAINED;
+            (member, emptied.then(|| mem::take(members)))
         });
         drop(removed);
     }
 
-    pub(crate) fn close(&self) -> impl Iterator<Item = Arc<dyn Unstarted>> + use<> {
-        let tasks = lock(&self.0).take();
-        tasks.into_iter().flatten().map(|(_, task)| task)
+    pub(crate) fn close(&self) -> impl Iterator<Item = Member> + use<> {
+        let members = lock(&self.members).take();
+        members.into_iter().flatten().map(|(_, member)| member)
     }
 }
 

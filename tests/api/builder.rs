@@ -248,7 +248,7 @@ fn a_wheel_tells_its_name_and_settings_in_debug() {
 fn a_builder_can_be_kept_and_used_twice() {
     let builder = Wheel::builder().levels(2);
     let (first, second) = (builder.clone().build().unwrap(), builder.build().unwrap());
-    assert_eq!(first.shutdown().timers, 0);
+    drop(first.shutdown());
     assert!(first.is_shutdown());
     assert!(!second.is_shutdown(), "they are two wheels");
 }

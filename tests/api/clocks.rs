@@ -5,6 +5,7 @@ use crate::support;
 
 use std::{future::pending, sync::atomic::Ordering, thread};
 
+use futures::FutureExt;
 use tickwheel::{Sleep, Wheel};
 use tokio::time::{Instant, pause, resume};
 
@@ -229,7 +230,7 @@ async fn a_clock_resumed_after_a_jump_goes_on_from_there() {
 /// As in the middle of a test that pauses by hand. The wheel has a longer tick, so no timer of Tokio's has to
 /// be waited for.
 #[tokio::test]
-async fn zero_durations_on_a_wheel_with_a_long_tick_end_at_the_first_poll_of_a_paused_clock() {
+async fn zero_durations_on_a_wheel_with_a_long_tick_end_at_its_next_tick() {
     let wheel = Wheel::builder().tick_duration(SECOND).build().unwrap();
     wheel.sleep(ms(1)).await;
     for micros in [1, 250, 500, 777, 999] {
@@ -243,14 +244,19 @@ async fn zero_durations_on_a_wheel_with_a_long_tick_end_at_the_first_poll_of_a_p
             let mut reset = wheel.sleep(DAY);
             register(&mut reset);
             reset.reset_after(ms(0));
-            wheel.sleep(ms(0)).await;
-            wheel.try_sleep(ms(0)).await.unwrap();
-            wheel.idle_timer(ms(0)).await;
-            wheel.interval(SECOND).tick().await;
-            assert!(wheel.timeout(ms(0), pending::<()>()).await.is_err());
-            assert!(wheel.try_timeout(ms(0), pending::<()>()).await.is_err());
-            reset.await;
-            assert_eq!(Instant::now(), now);
+            let mut interval = wheel.interval(SECOND);
+            let ends = tokio::join!(
+                wheel.sleep(ms(0)).map(|()| Instant::now()),
+                wheel.try_sleep(ms(0)).map(|_| Instant::now()),
+                wheel.idle_timer(ms(0)).map(|()| Instant::now()),
+                interval.tick().map(|_| Instant::now()),
+                wheel.timeout(ms(0), pending::<()>()).map(|_| Instant::now()),
+                wheel.try_timeout(ms(0), pending::<()>()).map(|_| Instant::now()),
+                reset.map(|()| Instant::now()),
+            );
+            let (end, ..) = ends;
+            assert_eq!(ends, (end, end, end, end, end, end, end));
+            assert!(end > now && end - now <= SECOND, "{:?}", end - now);
             tokio::time::advance(std::time::Duration::from_micros(333)).await;
         }
         resume();

@@ -339,7 +339,7 @@ async fn a_shutdown_does_not_concern_it() {
     let mut idle = task::spawn(wheel.idle_timer(SECOND));
     assert_pending!(idle.poll());
     advance(ms(300)).await;
-    assert_eq!(wheel.shutdown().timers, 0);
+    drop(wheel.shutdown());
     assert!(!idle.is_woken());
     idle.handle().touch();
     idle.await;

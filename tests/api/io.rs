@@ -335,7 +335,7 @@ async fn on_a_full_wheel_and_on_one_shut_down_it_times_out() {
     let mut reading = tokio_test::task::spawn(reading);
     assert!(reading.poll().is_pending());
     advance(ms(200)).await;
-    assert_eq!(wheel.shutdown().timers, 1, "the occupant");
+    drop(wheel.shutdown());
     assert!(!reading.is_woken());
     assert_timed_out(reading.await);
     assert_due(start, ms(500));

@@ -37,7 +37,6 @@ async fn a_snapshot_serializes_all_that_it_shows() {
                 "started": 2,
                 "completed": 1,
                 "elapsed": 0,
-                "refused": 0,
                 "cancelled": 0,
                 "pending": 1,
                 "headroom": [0, 0, 0, 0, 0, 0, 0, 0, 0, 1],

@@ -123,7 +123,7 @@ async fn a_shutdown_does_not_concern_it() {
     assert_pending!(timeout.poll());
     assert!(futures::poll!(poll_fn(|cx| interval.poll_tick(cx))).is_pending());
     advance(SECOND / 2).await;
-    assert_eq!(Wheel::global().shutdown().timers, 0);
+    drop(Wheel::global().shutdown());
     assert!(!sleep.is_woken() && !timeout.is_woken());
     sleep.await;
     assert_due(start, SECOND);

@@ -665,7 +665,7 @@ fn a_shutdown_looks_at_the_pending_timers_and_not_at_the_capacity() {
             let mut sleeps: Vec<_> = (0..3).map(|_| roomy.try_sleep(SECOND)).collect();
             sleeps.iter_mut().for_each(register);
             let start = std::time::Instant::now();
-            assert_eq!(roomy.shutdown().timers, 3);
+            assert!(roomy.shutdown().tasks.is_empty());
             let took = start.elapsed();
             assert!(took < ms(200), "it took {took:?}");
             for sleep in sleeps {

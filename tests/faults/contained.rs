@@ -179,7 +179,7 @@ async fn panicking_wakers_keep_no_shutdown_from_handing_back_and_waking_the_rest
     let mut sound = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sound.poll());
     let unprocessed = wheel.shutdown();
-    assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (11, 10));
+    assert_eq!(unprocessed.tasks.len(), 10);
     assert_eq!(wheel.metrics().panics, 14);
     assert!(sound.is_woken());
     assert_ready_eq!(sound.poll(), Err(SleepError::Shutdown));

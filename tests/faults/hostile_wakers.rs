@@ -132,7 +132,11 @@ fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
                 1 => due - apart,
                 _ => due + apart,
             };
-            elsewhere.spawn(wheel.try_sleep_until(at))
+            let sleep = wheel.sleep_until(at);
+            elsewhere.spawn(async move {
+                sleep.await;
+                Ok(())
+            })
         })
         .collect();
     drop((hostile, wheel));

@@ -178,7 +178,7 @@ fn a_shutdown_ends_what_may_fail_and_nothing_else() {
         let scheduled = wheel.schedule(HOUR, async {});
         yield_now().await;
         let unprocessed = wheel.shutdown();
-        assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (1, 1));
+        assert_eq!(unprocessed.tasks.len(), 1);
         refused.await.unwrap().unwrap_err();
         waits.await.unwrap();
         scheduled.await.unwrap_err();

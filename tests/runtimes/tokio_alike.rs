@@ -250,8 +250,8 @@ fn a_timer_made_in_a_task_is_first_polled_by_a_thread_inside_an_entered_runtime(
     }
 }
 
-/// Zero durations under a clock that was paused in mid-millisecond: on a wheel with a long tick at the first
-/// poll, with the default one when Tokio's would.
+/// Zero durations under a clock that was paused in mid-millisecond: on a wheel with a long tick they end at its
+/// next tick, with the default one when Tokio's would.
 #[test]
 fn zero_durations_under_a_clock_paused_in_mid_millisecond() {
     for after in [0, 300, 700, 999] {
@@ -261,10 +261,13 @@ fn zero_durations_under_a_clock_paused_in_mid_millisecond() {
             tokio::time::pause();
             let long = Wheel::builder().tick_duration(ms(50)).build().unwrap();
             let start = Instant::now();
-            assert!(is_ready(&mut long.sleep(Duration::ZERO)).await);
-            assert!(is_ready(&mut Box::pin(long.timeout(Duration::ZERO, pending::<()>()))).await);
+            let mut sleep = long.sleep(Duration::ZERO);
+            let mut timeout = Box::pin(long.timeout(Duration::ZERO, pending::<()>()));
+            assert!(!is_ready(&mut sleep).await && !is_ready(&mut timeout).await);
             assert_eq!(long.schedule(Duration::ZERO, async { 7 }).await, Ok(7));
-            assert_eq!(start.elapsed(), Duration::ZERO);
+            sleep.await;
+            timeout.await.unwrap_err();
+            assert!(start.elapsed() <= ms(51), "{:?}", start.elapsed());
 
             let of_tokio = is_ready(&mut Box::pin(tokio::time::sleep(Duration::ZERO))).await;
             for wheel in shared_wheels() {
@@ -322,4 +325,24 @@ fn a_future_polled_on_another_runtime_stays_with_the_first_while_that_lives() {
             assert_not_early(deadline);
         });
     }
+}
+
+/// A loop around it does not spin, and a task that waits for its worker runs meanwhile.
+#[test]
+fn a_zero_duration_lets_other_tasks_run() {
+    multi(1).block_on(async {
+        tokio::spawn(async {
+            for wheel in shared_wheels() {
+                let other = tokio::spawn(async {});
+                for _ in 0..9 {
+                    wheel.sleep(Duration::ZERO).await;
+                    wheel.try_sleep(Duration::ZERO).await.unwrap();
+                    wheel.timeout(Duration::ZERO, pending::<()>()).await.unwrap_err();
+                }
+                assert!(other.is_finished());
+            }
+        })
+        .await
+        .unwrap();
+    });
 }

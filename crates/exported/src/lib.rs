@@ -38,7 +38,7 @@
 //! | `tickwheel_lag_seconds` | histogram | | lateness of the turns |
 //! | `tickwheel_lag_max_seconds` | gauge | | greatest lateness of a turn since the wheel was created |
 //! | `tickwheel_timeouts_started_total` | counter | `label` | [labelled](Wheel::labelled) timeouts that were polled |
-//! | `tickwheel_timeouts_total` | counter | `label`, `outcome` | labelled timeouts that ended: `completed`, `elapsed`, `refused`, `cancelled` |
+//! | `tickwheel_timeouts_total` | counter | `label`, `outcome` | labelled timeouts that ended: `completed`, `elapsed`, `cancelled` |
 //! | `tickwheel_timeouts_pending` | gauge | `label` | pending labelled timeouts |
 //! | `tickwheel_timeouts_headroom_ratio` | histogram | `label` | part of its time that a completed timeout had left, each tenth as its middle |
 //!

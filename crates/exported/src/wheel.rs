@@ -127,7 +127,6 @@ impl List<'_> {
         for (outcome, count) in [
             ("completed", stats.completed),
             ("elapsed", stats.elapsed),
-            ("refused", stats.refused),
             ("cancelled", stats.cancelled),
         ] {
             let labels = [label, ("outcome", outcome)];

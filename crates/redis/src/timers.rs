@@ -87,7 +87,9 @@ impl Future for LocalEntry {
         {
             // The old one is dropped first, so that it leaves room in a wheel that is full.
             self.entry = None;
-            self.entry = Some((here, self.wheel.try_sleep_until(self.until)));
+            let mut entry = self.wheel.try_sleep(Duration::ZERO);
+            entry.reset(self.until);
+            self.entry = Some((here, entry));
         }
         match &mut self.entry {
             Some((_, entry)) => Pin::new(entry).poll(cx),

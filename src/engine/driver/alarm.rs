@@ -190,16 +190,6 @@ impl Alarm {
         }
     }
 
-    /// Returns the time that is left until `deadline`, or `None` if a timer for it may complete.
-    pub(crate) fn time_left(&self, deadline: Moment) -> Option<Nanos> {
-        if self.clock.may_be_paused() {
-            (!self.has_passed(deadline)).then(|| deadline.since(self.now()))
-        } else {
-            let now = self.clock.now();
-            (deadline > now).then(|| deadline.since(now))
-        }
-    }
-
     /// Calls `act` in the runtime, unless the engine has ended or this thread's locals have been destroyed.
     #[cold]
     fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> Option<R> {

@@ -19,11 +19,6 @@ impl Key {
         Key(NonZeroU32::MIN.saturating_add(index))
     }
 
-    /// Takes the claim. What is left is void: it names a cell that no arena has.
-    pub(crate) fn take(&mut self) -> Key {
-        mem::replace(self, Key(NonZeroU32::MAX))
-    }
-
     pub(super) fn index(&self) -> u32 {
         self.0.get() - 1
     }

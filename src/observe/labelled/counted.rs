@@ -15,7 +15,6 @@ use crate::{
         shared::Shared,
         timer::Timer,
     },
-    error::SleepError,
     timers::sleep::{HadBudget, Sleep},
 };
 
@@ -25,8 +24,6 @@ pub(super) struct Counted {
     label: LabelId,
     /// The time that the timeout has. `None` until its first poll is pending if it has a deadline instead.
     total: Option<Nanos>,
-    /// Whether a shutdown refuses the timeout while it waits.
-    may_be_refused: bool,
     progress: Progress,
 }
 
@@ -47,7 +44,6 @@ impl Counted {
         Counted {
             label,
             total: total.map(Nanos::of),
-            may_be_refused: false,
             progress: Progress::New,
         }
     }
@@ -61,14 +57,10 @@ impl Counted {
     }
 
     /// Records that the first poll was pending, with the time that was `left` then.
-    fn wait<'a>(&mut self, shared: impl FnOnce() -> &'a Shared, left: impl FnOnce() -> Nanos) {
-        if self.progress != Progress::Begun {
-            return;
-        }
-        self.progress = Progress::Waiting;
-        self.total.get_or_insert_with(left);
-        if self.may_be_refused {
-            shared().labels.count_refusable(self.label);
+    fn wait(&mut self, left: impl FnOnce() -> Nanos) {
+        if self.progress == Progress::Begun {
+            self.progress = Progress::Waiting;
+            self.total.get_or_insert_with(left);
         }
     }
 
@@ -84,23 +76,9 @@ impl Counted {
 
     /// Counts an outcome, unless one has been counted or the timeout was never polled.
     fn end(&mut self, shared: &Shared, outcome: Outcome) {
-        let outcome = match self.progress {
-            Progress::New | Progress::Ended => return,
-            Progress::Waiting if self.may_be_refused => self.outcome_of_refusable(shared, outcome),
-            Progress::Begun | Progress::Waiting => outcome,
-        };
-        self.progress = Progress::Ended;
-        shared.labels.count(self.label, outcome);
-    }
-
-    /// Returns the outcome of a timeout that a shutdown refuses, whatever comes after.
-    #[cold]
-    fn outcome_of_refusable(&self, shared: &Shared, outcome: Outcome) -> Outcome {
-        shared.labels.uncount_refusable(self.label);
-        if shared.limit.is_shutdown() {
-            Outcome::Refused
-        } else {
-            outcome
+        if matches!(self.progress, Progress::Begun | Progress::Waiting) {
+            self.progress = Progress::Ended;
+            shared.labels.count(self.label, outcome);
         }
     }
 }
@@ -118,8 +96,7 @@ impl LabelledTimer {
     /// its deadline.
     pub(crate) fn new(sleep: Sleep, label: LabelId, name: &str, total: Option<Duration>) -> LabelledTimer {
         sleep.resource.has_label(name);
-        let mut counted = Counted::new(label, total);
-        counted.may_be_refused = sleep.timer.may_be_refused();
+        let counted = Counted::new(label, total);
         LabelledTimer { sleep, counted }
     }
 
@@ -134,17 +111,13 @@ impl LabelledTimer {
         self.sleep.complete();
     }
 
-    pub(crate) fn try_poll_after(
-        &mut self,
-        had_budget: HadBudget,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), SleepError>> {
-        let polled = self.sleep.try_poll_after(had_budget, cx);
+    pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.sleep.poll_after(had_budget, cx);
         let timer = &self.sleep.timer;
-        match polled {
-            Poll::Pending => self.counted.wait(|| timer.shared(), || left(timer)),
-            Poll::Ready(Ok(())) => self.counted.end(timer.shared(), Outcome::Elapsed),
-            Poll::Ready(Err(_)) => self.counted.end(timer.shared(), Outcome::Refused),
+        if polled.is_pending() {
+            self.counted.wait(|| left(timer));
+        } else {
+            self.counted.end(timer.shared(), Outcome::Elapsed);
         }
         polled
     }
@@ -184,7 +157,7 @@ impl CountedScope {
     /// Counts what a poll of the scope has returned, after which there was so much time `left`.
     pub(crate) fn end_poll<T, E>(&mut self, polled: &Poll<Result<T, E>>, left: impl FnOnce() -> Nanos) {
         match polled {
-            Poll::Pending => self.counted.wait(|| &self.shared, left),
+            Poll::Pending => self.counted.wait(left),
             Poll::Ready(Ok(_)) => self.counted.complete(&self.shared, left),
             Poll::Ready(Err(_)) => self.counted.end(&self.shared, Outcome::Elapsed),
         }

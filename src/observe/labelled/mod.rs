@@ -14,7 +14,7 @@ use tokio::{task::coop, time::Instant};
 
 use crate::{
     engine::labels::LabelId,
-    error::{Elapsed, TimeoutError},
+    error::Elapsed,
     timers::{sleep::Sleep, timeout::wraps_a_future},
     wheel::Wheel,
 };
@@ -130,7 +130,7 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout(self.wheel.unbound_shard(), duration, "Labelled::timeout");
+        let sleep = Sleep::of_timeout(self.wheel.reference(), duration, "Labelled::timeout");
         LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
@@ -168,95 +168,8 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout_at(self.wheel.unbound_shard(), deadline, "Labelled::timeout_at");
+        let sleep = Sleep::of_timeout_at(self.wheel.reference(), deadline, "Labelled::timeout_at");
         LabelledTimeout::new(self.timer(sleep, None), future)
-    }
-
-    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and
-    /// counts the outcome.
-    ///
-    /// This is [`timeout`](Labelled::timeout) for code that wants the wheel to refuse. It is as precise.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Labelled::timeout).
-    ///
-    /// # Panics
-    ///
-    /// Panics in the same cases as [`Wheel::timeout`].
-    ///
-    /// # Errors
-    ///
-    /// Fails in the same cases as [`Wheel::try_timeout`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let wheel = Wheel::new();
-    /// let labelled = wheel.labelled("shed");
-    /// wheel.shutdown();
-    /// let refused = labelled.try_timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
-    /// assert!(!refused.unwrap_err().is_elapsed());
-    /// assert_eq!(wheel.snapshot().labels[0].refused, 1);
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn try_timeout<F: IntoFuture>(
-        &self,
-        duration: Duration,
-        future: F,
-    ) -> TryLabelledTimeout<F::IntoFuture> {
-        let shard = self.wheel.unbound_refusable_shard();
-        let sleep = Sleep::of_timeout(shard, duration, "Labelled::try_timeout");
-        TryLabelledTimeout::new(self.timer(sleep, Some(duration)), future)
-    }
-
-    /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the
-    /// outcome.
-    ///
-    /// This is [`timeout_at`](Labelled::timeout_at) for code that wants the wheel to refuse. It is as
-    /// precise.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the timeout drops the future and cancels the timer, as for
-    /// [`timeout_at`](Labelled::timeout_at).
-    ///
-    /// # Panics
-    ///
-    /// Panics in the same cases as [`Wheel::timeout`].
-    ///
-    /// # Errors
-    ///
-    /// Fails in the same cases as [`Wheel::try_timeout`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use tokio::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let labelled = Wheel::new().labelled("report");
-    /// let deadline = Instant::now() + Duration::from_secs(1);
-    /// assert_eq!(labelled.try_timeout_at(deadline, async { 7 }).await, Ok(7));
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn try_timeout_at<F: IntoFuture>(
-        &self,
-        deadline: Instant,
-        future: F,
-    ) -> TryLabelledTimeout<F::IntoFuture> {
-        let shard = self.wheel.unbound_refusable_shard();
-        let sleep = Sleep::of_timeout_at(shard, deadline, "Labelled::try_timeout_at");
-        TryLabelledTimeout::new(self.timer(sleep, None), future)
     }
 
     /// Returns the count of a scope.
@@ -285,22 +198,4 @@ wraps_a_future! {
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
     LabelledTimeout, LabelledTimer => Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout", begin_poll
-}
-
-wraps_a_future! {
-    /// The future returned by [`Labelled::try_timeout`] and [`Labelled::try_timeout_at`].
-    ///
-    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::{TryLabelledTimeout, Wheel};
-    /// use std::{future::{Ready, ready}, time::Duration};
-    ///
-    /// let labelled = Wheel::new().labelled("ready");
-    /// let timeout: TryLabelledTimeout<Ready<u8>> = labelled.try_timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(timeout.into_inner().into_inner(), 7);
-    /// ```
-    TryLabelledTimeout, LabelledTimer => TimeoutError, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout", begin_poll
 }

@@ -66,7 +66,7 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         let now = self.shared().now();
-        let timer = Timer::after(self.unbound_refusable_shard(), now, delay);
+        let timer = Timer::after(self.reference(), now, delay);
         Scheduled {
             task: Task::register(self, after(now.instant(), delay), timer, task),
             abort_on_drop: false,
@@ -108,7 +108,7 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let timer = Timer::at(self.unbound_refusable_shard(), Moment::of(deadline));
+        let timer = Timer::at(self.reference(), Moment::of(deadline));
         Scheduled {
             task: Task::register(self, deadline, timer, task),
             abort_on_drop: false,

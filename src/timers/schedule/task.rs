@@ -28,16 +28,18 @@ use crate::{
         timer::Timer,
     },
     error::ScheduleError,
-    timers::sleep::{HadBudget, poll_on_budget, refused},
+    timers::{
+        limit::Permit,
+        sleep::{HadBudget, poll_on_budget},
+    },
     wheel::{
         Wheel,
-        roster::{Roster, ScheduledTask, Unstarted},
+        roster::{ScheduledTask, Unstarted},
     },
 };
 
 /// A scheduled task in its one allocation, which is also the waker that the wheel wakes when the task is due.
 pub(super) struct Task<F: Future> {
-    roster: Arc<Roster>,
     state: Mutex<State<F>>,
 }
 
@@ -54,8 +56,8 @@ enum Progress<F: Future> {
         /// Dropped when the wait ends, because it would keep the descriptors of a runtime that has ended.
         runtime: Handle,
         timer: Timer,
-        /// The place on the roster.
-        place: usize,
+        /// Its place on the roster refers to this task.
+        permit: Permit,
     },
     /// Due, and about to be spawned.
     Starting,
@@ -87,34 +89,43 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     #[track_caller]
     pub(super) fn register(wheel: &Wheel, deadline: Instant, mut timer: Timer, future: F) -> Arc<Task<F>> {
         let runtime = wheel.runtime();
-        let task = Arc::new(Task {
-            roster: wheel.roster().clone(),
-            state: Mutex::new(State {
-                deadline,
-                // Kept until the task has a place on the roster, which gives none once the wheel has been
-                // shut down.
-                progress: Progress::Never(ScheduleError::Shutdown),
-                join_waker: None,
-            }),
-        });
+        let mut permit = match Permit::take(wheel) {
+            Ok(permit) => permit,
+            Err(refused) => return Task::new(deadline, Progress::Never(refused.into())),
+        };
+        // Kept until the task has a place on the roster, which gives none once the wheel has been shut down.
+        let task = Task::new(deadline, Progress::Never(ScheduleError::Shutdown));
         // With no lock held, because this may begin an engine or end one, and panics if the runtime has no
         // timers.
-        let polled = timer.poll(&Waker::from(task.clone()));
+        let _ = timer.poll(&Waker::from(task.clone()));
         let mut state = lock(&task.state);
-        if let Poll::Ready(Err(refusal)) = polled {
-            state.progress = Progress::Never(refused(refusal, wheel.shared()).into());
-        } else if let Some(place) = task.roster.add(task.clone()) {
+        let mut has_to_wake = false;
+        if permit.enroll(task.clone()).is_ok() {
+            // What has woken the task so far has found nothing to start or to end.
+            has_to_wake = !timer.has_entry();
             state.progress = Progress::Waiting {
                 future,
                 runtime,
                 timer,
-                place,
+                permit,
             };
         }
         drop(state);
-        // The task may have become due meanwhile.
-        task.clone().wake();
+        if has_to_wake {
+            task.clone().wake();
+        }
         task
+    }
+
+    fn new(deadline: Instant, progress: Progress<F>) -> Arc<Task<F>> {
+        let state = State {
+            deadline,
+            progress,
+            join_waker: None,
+        };
+        Arc::new(Task {
+            state: Mutex::new(state),
+        })
     }
 
     /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had
@@ -129,14 +140,14 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let Progress::Waiting {
             future,
             runtime,
-            place,
+            permit,
             ..
         } = mem::replace(&mut state.progress, next)
         else {
             return None;
         };
         drop(state);
-        self.roster.remove(place);
+        drop(permit);
         Some((future, runtime))
     }
 
@@ -181,15 +192,10 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
             return drop(self.give_up(ScheduleError::Cancelled));
         }
         // The state stays locked, because a task that is due must no longer be reset.
-        match timer.poll(&waker) {
-            // An error means that a shutdown is about to hand the task back, because the wheel's limit does
-            // not apply to a task that was admitted before.
-            Poll::Pending | Poll::Ready(Err(_)) => {}
-            Poll::Ready(Ok(())) => {
-                if let Some((future, runtime)) = self.end_wait(state, Progress::Starting) {
-                    self.start(future, &runtime);
-                }
-            }
+        if timer.poll(&waker).is_ready()
+            && let Some((future, runtime)) = self.end_wait(state, Progress::Starting)
+        {
+            self.start(future, &runtime);
         }
     }
 }

@@ -102,7 +102,7 @@ impl<B> TimeoutBody<B> {
         TimeoutBody {
             body: Some(body),
             timeout,
-            sleep: Sleep::of_timeout(wheel.unbound_shard(), timeout, "TimeoutBody"),
+            sleep: Sleep::of_timeout(wheel.reference(), timeout, "TimeoutBody"),
             is_set: true,
             name,
         }

@@ -4,10 +4,7 @@ use super::{
     model,
     world::{World, spawn},
 };
-use crate::engine::{
-    driver::alarm::{Next, SetOutcome},
-    shard::Kind,
-};
+use crate::engine::driver::alarm::{Next, SetOutcome};
 
 /// Both are started while the driver may be at work, for a timer of tick 1 that has been there before.
 #[test]
@@ -62,8 +59,7 @@ fn an_alarm_that_is_set_to_a_millisecond_that_has_come_is_set_again() {
 fn a_driver_that_pauses_comes_again_whatever_is_registered() {
     model(3, || {
         let world = World::new();
-        let [kind, _] = Kind::both_of(world.shared.wheel);
-        let alarm = world.engine().shard(0, kind).alarm.clone();
+        let alarm = world.engine().alarm.clone();
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let pause = spawn(&world.runtime, move || {
             while let Some((driver, _)) = alarm.take() {

@@ -11,7 +11,7 @@ use super::{
 #[test]
 fn timers_are_neither_early_nor_slept_through() {
     model(3, || {
-        let shards = Shards::new(None);
+        let shards = Shards::new();
         for tick in [2, 1] {
             shards.spawn(move |shards| shards.sleep_until(tick, &mut shards.timer(tick), &Task::new()));
         }
@@ -23,7 +23,7 @@ fn timers_are_neither_early_nor_slept_through() {
 /// `then`.
 fn one_timer_after_the_other(first: u64, then: u64) {
     model(3, move || {
-        let shards = Shards::new(None);
+        let shards = Shards::new();
         shards.spawn(move |shards| {
             let task = Task::new();
             let mut timer = shards.timer(first);
@@ -49,7 +49,7 @@ fn an_earlier_timer_leaves_a_later_spare_alone() {
 #[test]
 fn an_entry_that_has_woken_its_task_is_not_taken_over() {
     model(3, || {
-        let shards = Shards::new(None);
+        let shards = Shards::new();
         shards.spawn(|shards| {
             let task = Task::new();
             let mut timer = shards.timer(1);
@@ -70,7 +70,7 @@ fn an_entry_that_has_woken_its_task_is_not_taken_over() {
 #[test]
 fn a_timer_that_is_dropped_beside_a_turn_removes_its_own_entry_or_none() {
     model(3, || {
-        let shards = Shards::new(None);
+        let shards = Shards::new();
         shards.spawn(|shards| {
             let mut timer = shards.timer(1);
             shards.start(&mut timer, Waker::noop());
@@ -84,7 +84,7 @@ fn a_timer_that_is_dropped_beside_a_turn_removes_its_own_entry_or_none() {
 #[test]
 fn a_timer_that_is_polled_by_another_task_wakes_that() {
     model(4, || {
-        let shards = Shards::new(None);
+        let shards = Shards::new();
         shards.spawn(|shards| {
             // It stays to the end. Loom does not know that whoever gets memory again knows what was stored
             // before that was freed, so a second task at the same address could read the horizon late.
@@ -100,7 +100,7 @@ fn a_timer_that_is_polled_by_another_task_wakes_that() {
 /// Lets a task move its timer from tick `from` to each of `ticks`, beside the turns.
 fn a_task_moves_its_timer(from: u64, ticks: &'static [u64]) {
     model(3, move || {
-        let shards = Shards::new(None);
+        let shards = Shards::new();
         shards.spawn(move |shards| {
             let task = Task::new();
             let mut timer = shards.timer(from);
@@ -129,7 +129,7 @@ fn a_timer_that_is_put_off_and_brought_forward_by_half_is_not_early() {
 #[test]
 fn a_taken_over_timer_that_is_put_off_is_neither_early_nor_slept_through() {
     model(3, || {
-        let shards = Shards::new(None);
+        let shards = Shards::new();
         shards.spawn(|shards| {
             let task = Task::new();
             let mut first = shards.timer(1);

@@ -3,7 +3,6 @@
 mod alarm;
 mod end;
 mod horizon;
-mod refusal;
 mod task;
 mod unreliable;
 mod world;

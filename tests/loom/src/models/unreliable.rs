@@ -79,7 +79,7 @@ impl Task {
 
     /// Starts a timer in place of the one that there is. The entry of that one may become a spare.
     fn start(&mut self, timer: Timer, tick: u64) {
-        thread::with(|thread| thread.note_cancelled(WakerId::of(&self.waker)));
+        thread::with(|thread| thread.note_cancelled(WakerId::learn(&self.waker)));
         self.timer = None;
         self.timer = Some((timer, tick));
         self.poll();

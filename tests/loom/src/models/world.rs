@@ -20,12 +20,13 @@ use crate::{
             alarm::{Alarm, Driver, Next},
         },
         engines::{self, Engine, existing, turn},
-        shard::{Kind, Shard},
-        shared::{Settings, Shared, WheelId},
+        shard::Shard,
+        shared::{Settings, Shared, WheelId, WheelRef},
         sync::{self, OnceLock},
-        timer::{Polled, Timer},
+        thread::with,
+        timer::Timer,
     },
-    runtime::{EnterGuard, Handle},
+    runtime::Handle,
     stand_in::time,
     time::Instant,
 };
@@ -56,11 +57,10 @@ pub(super) fn spawn<T: 'static>(runtime: &Handle, task: impl FnOnce() -> T + 'st
 }
 
 /// Polls a timer until it completes, as its task does. Calls `pending` whenever it is pending.
-pub(super) fn finish(timer: &mut Timer, (task, waker): &(Arc<Task>, Waker), pending: impl Fn()) -> Polled {
+pub(super) fn finish(timer: &mut Timer, (task, waker): &(Arc<Task>, Waker), pending: impl Fn()) {
     loop {
-        let polled = timer.poll(waker);
-        if polled != Poll::Pending {
-            return polled;
+        if timer.poll(waker).is_ready() {
+            return;
         }
         pending();
         task.wait();
@@ -76,7 +76,7 @@ struct Inner {
     runtime: Handle,
     shared: Arc<Shared>,
     alarm: Arc<Alarm>,
-    shards: [OnceLock<Arc<Shard>>; 2],
+    shards: [OnceLock<Arc<Shard>>; 1],
     /// Says that a timer has been started or is done, as the alarm would.
     bell: Bell,
     /// The number of threads that wait for timers. Not one of loom's atomics, because it adds nothing to what
@@ -85,21 +85,14 @@ struct Inner {
 }
 
 impl Shards {
-    pub(super) fn new(max_pending: Option<usize>) -> Shards {
-        let settings = Settings {
-            max_pending,
-            ..settings()
-        };
+    pub(super) fn new() -> Shards {
         let runtime = Handle::new(1);
-        let shared = Arc::new(Shared::new(WheelId::next(), settings, None));
-        let clock = Clock::of_machine(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
+        let shared = Arc::new(Shared::new(WheelId::next(), settings(), None));
+        let clock = Clock::new(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
         let alarm = Arc::new(Alarm::new(clock, TokioTimers::Usual));
-        let shards = Kind::both_of(shared.wheel).map(|kind| {
-            let id = Some(runtime.id());
-            let shard = Shard::new(shared.clone(), alarm.clone(), id, (0, 1), kind);
-            let place = OnceLock::new();
-            place.get_or_init(|| Arc::new(shard));
-            place
+        let shards = [OnceLock::new()];
+        shards[0].get_or_init(|| {
+            Arc::new(Shard::new(shared.clone(), alarm.clone(), runtime.id(), (0, 1)))
         });
         Shards(Arc::new(Inner {
             runtime,
@@ -119,18 +112,8 @@ impl Shards {
         self.0.shards[0].get().expect("it has been made")
     }
 
-    /// Creates a timer in the shard of those that may be refused.
-    pub(super) fn refusable(&self, tick: u64) -> Timer {
-        Timer::at(self.0.shards[1].get().cloned(), moment(tick))
-    }
-
-    /// Lets the model's own thread start timers.
-    pub(super) fn enter(&self) -> EnterGuard {
-        self.0.runtime.enter()
-    }
-
     pub(super) fn timer(&self, tick: u64) -> Timer {
-        Timer::at(Some(self.shard().clone()), moment(tick))
+        Timer::at(WheelRef::new(&self.0.shared), moment(tick))
     }
 
     /// Runs `sleeper` on a thread of its own, beside the turns.
@@ -138,6 +121,8 @@ impl Shards {
         let shards = self.clone();
         shards.0.sleepers.fetch_add(1, SeqCst);
         spawn(&self.0.runtime, move || {
+            // There is no engine in which to look it up.
+            with(|thread| thread.remember(shards.shard()));
             sleeper(&shards);
             sync::drop_locals();
             shards.0.sleepers.fetch_sub(1, SeqCst);
@@ -161,8 +146,7 @@ impl Shards {
 
     /// Waits for a timer to elapse, which must not be before `tick`.
     pub(super) fn sleep_until(&self, tick: u64, timer: &mut Timer, task: &(Arc<Task>, Waker)) {
-        let polled = finish(timer, task, || self.say_started());
-        assert_eq!(polled, Poll::Ready(Ok(())));
+        finish(timer, task, || self.say_started());
         assert!(time::elapsed() >= tick, "early");
     }
 
@@ -255,19 +239,11 @@ impl World {
     /// Returns the engine, which begins if there is none.
     pub(super) fn engine(&self) -> Arc<Engine> {
         let _entered = self.runtime.enter();
-        engines::engine_for(&self.shared, Some(self.runtime.id()))
+        engines::engine_for(&WheelRef::new(&self.shared), Some(self.runtime.id()))
     }
 
-    /// Creates a timer that is not bound, and that the wheel may not refuse.
     pub(super) fn timer(&self, tick: u64) -> Timer {
-        let [unbound, _] = Shard::unbound(&self.shared);
-        Timer::at(Some(unbound), moment(tick))
-    }
-
-    /// Creates a timer that is not bound, and that the wheel may refuse.
-    pub(super) fn refusable(&self, tick: u64) -> Timer {
-        let [_, unbound] = Shard::unbound(&self.shared);
-        Timer::at(Some(unbound), moment(tick))
+        Timer::at(WheelRef::new(&self.shared), moment(tick))
     }
 
     /// Runs `sleeper` on a thread of the runtime. When the last one is done, the runtime's timers need not go
@@ -286,8 +262,7 @@ impl World {
 
     /// Waits for a timer to elapse, which must not be before `tick`.
     pub(super) fn sleep_until(&self, tick: u64) {
-        let polled = finish(&mut self.timer(tick), &Task::new(), || ());
-        assert_eq!(polled, Poll::Ready(Ok(())));
+        finish(&mut self.timer(tick), &Task::new(), || ());
         assert!(time::elapsed() >= tick, "early");
     }
 

@@ -210,7 +210,8 @@ impl Engine {
 
 /// Waits until `deadline`, on Tokio's timer where the wheel is full. False when the wheel has been shut down.
 async fn sleep_until(wheel: &Wheel, deadline: Instant) -> bool {
-    match wheel.try_sleep_until(deadline).await {
+    let left = deadline.saturating_duration_since(wheel.now());
+    match wheel.try_sleep(left).await {
         Ok(()) => true,
         Err(SleepError::Shutdown) => false,
         Err(_) => {

@@ -1,0 +1,348 @@
+//! `Permit` and `TrySleep`: what the wheel may refuse.
+//!
+//! The engine knows nothing of refusal. A future that may be refused holds a permit while it is pending, and
+//! the permit keeps the waker of its task on the wheel's roster. A shutdown sets a flag and wakes these tasks,
+//! which find the flag set. Their timers wait in the wheel until then.
+//!
+//! The flag is looked at first at the first poll, so that nothing begins on a wheel that has been shut down.
+//! Afterwards the timer is polled first, because one that was due before the shutdown has elapsed. A task
+//! whose waker comes too late for the roster is told by the roster, which the shutdown has closed.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    error::SleepError,
+    timers::sleep::{HadBudget, Sleep, poll_on_budget},
+    wheel::{
+        Wheel,
+        roster::{Member, Roster, Unstarted},
+    },
+};
+
+impl Wheel {
+    /// Waits until `duration` has elapsed, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`sleep`](Wheel::sleep) for code that sheds load at
+    /// [`max_pending`](crate::Builder::max_pending) or ends with the wheel. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to a [`SleepError`] when it has to wait and the wheel is full, and when the wheel
+    /// has been shut down, even if the duration is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{SleepError, Wheel};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.shutdown();
+    /// assert_eq!(wheel.try_sleep(Duration::from_secs(60)).await, Err(SleepError::Shutdown));
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_sleep(&self, duration: Duration) -> TrySleep {
+        TrySleep::new(self, self.sleep(duration))
+    }
+}
+
+/// A place under the wheel's limit, which is given back when this is dropped.
+pub(crate) struct Permit {
+    roster: Arc<Roster>,
+    /// The place of the waker on the roster, if the task has waited.
+    place: Option<usize>,
+}
+
+impl Permit {
+    /// Takes a permit, and counts the refusal if there is none.
+    pub(crate) fn take(wheel: &Wheel) -> Result<Permit, SleepError> {
+        let roster = wheel.roster();
+        if roster.permits.is_shutdown() {
+            return Err(SleepError::Shutdown);
+        }
+        let taken = roster.permits.try_take();
+        taken.inspect_err(|_| roster.permits.count_rejected())?;
+        Ok(Permit::taken(roster.clone()))
+    }
+
+    fn taken(roster: Arc<Roster>) -> Permit {
+        Permit { roster, place: None }
+    }
+
+    /// Fails if the wheel has been shut down.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), SleepError> {
+        if self.roster.permits.is_shutdown() {
+            Err(SleepError::Shutdown)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes a shutdown hand this task back, unless that has been.
+    pub(crate) fn enroll(&mut self, task: Arc<dyn Unstarted>) -> Result<(), SleepError> {
+        self.place = self.roster.add(Member::Task(task));
+        self.place.map(drop).ok_or(SleepError::Shutdown)
+    }
+
+    /// Makes a shutdown wake this task too, unless that has been.
+    pub(crate) fn keep_waker(&mut self, waker: &Waker) -> Result<(), SleepError> {
+        let is_kept = match self.place {
+            Some(place) => self.roster.redirect(place, waker),
+            None => {
+                self.place = self.roster.add(Member::Waker(waker.clone()));
+                self.place.is_some()
+            }
+        };
+        is_kept.then_some(()).ok_or(SleepError::Shutdown)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.place
+            .take()
+            .into_iter()
+            .for_each(|place| self.roster.remove(place));
+        self.roster.permits.give_back();
+    }
+}
+
+/// The future returned by [`Wheel::try_sleep`].
+///
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
+/// the sleep is [`reset`](TrySleep::reset). A poll after a refusal asks the wheel again. A sleep that was
+/// admitted once is not refused for want of room later.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{TrySleep, Wheel};
+/// use std::time::Duration;
+///
+/// let sleep: TrySleep = Wheel::new().try_sleep(Duration::from_secs(1));
+/// assert!(!sleep.is_elapsed());
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct TrySleep {
+    sleep: Sleep,
+    roster: Arc<Roster>,
+    hold: Hold,
+}
+
+/// What a sleep that may be refused has of the limit.
+enum Hold {
+    /// It has never been admitted.
+    Nothing,
+    /// It is pending.
+    Permit(Permit),
+    /// It has been admitted before.
+    GivenBack,
+}
+
+impl TrySleep {
+    pub(crate) fn new(wheel: &Wheel, sleep: Sleep) -> TrySleep {
+        TrySleep {
+            sleep,
+            roster: wheel.roster().clone(),
+            hold: Hold::Nothing,
+        }
+    }
+
+    /// Returns the instant at which the sleep is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// let start = Instant::now();
+    /// let sleep = Wheel::new().try_sleep(Duration::from_secs(1));
+    /// assert!(sleep.deadline() >= start + Duration::from_secs(1));
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.sleep.deadline()
+    }
+
+    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does.
+    ///
+    /// The result is unspecified for a sleep that has failed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = tickwheel::Wheel::new().try_sleep(std::time::Duration::from_millis(10));
+    /// (&mut sleep).await.unwrap();
+    /// assert!(sleep.is_elapsed());
+    /// # }
+    /// ```
+    pub fn is_elapsed(&self) -> bool {
+        self.sleep.is_elapsed()
+    }
+
+    /// Moves the sleep to another deadline, as [`Sleep::reset`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
+    /// sleep.reset(Instant::now() + Duration::from_millis(10));
+    /// assert_eq!(sleep.await, Ok(()));
+    /// # }
+    /// ```
+    pub fn reset(&mut self, deadline: Instant) {
+        self.end_if_shut_down();
+        self.sleep.reset(deadline);
+    }
+
+    /// Moves the sleep to `duration` from now, as [`Sleep::reset`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
+    /// sleep.reset_after(Duration::from_millis(10));
+    /// assert_eq!(sleep.await, Ok(()));
+    /// # }
+    /// ```
+    pub fn reset_after(&mut self, duration: Duration) {
+        self.end_if_shut_down();
+        self.sleep.reset_after(duration);
+    }
+
+    /// Ends a wait that a shutdown has refused, because a reset does not bring it back.
+    fn end_if_shut_down(&mut self) {
+        if self.roster.permits.is_shutdown() {
+            self.refuse();
+        }
+    }
+
+    /// Polls the sleep after the future that it times, which may have used up the budget.
+    #[inline]
+    pub(crate) fn poll_after(
+        &mut self,
+        had_budget: HadBudget,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SleepError>> {
+        // What is known to wait has a permit and its waker on the roster.
+        if self.sleep.timer.waits(cx.waker()) && !self.roster.permits.is_shutdown() {
+            return self.sleep.poll_after(had_budget, cx).map(Ok);
+        }
+        self.poll_further(had_budget, cx)
+    }
+
+    fn poll_further(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        poll_on_budget(had_budget, cx, |waker| self.poll_without_budget(waker))
+    }
+
+    fn poll_without_budget(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        if !matches!(self.hold, Hold::Permit(_)) && !self.sleep.timer.has_completed() {
+            self.take_permit()?;
+        }
+        if self.sleep.poll_without_budget(waker).is_ready() {
+            self.give_back();
+            return Poll::Ready(Ok(()));
+        }
+        let told = match &mut self.hold {
+            Hold::Permit(permit) => permit.keep_waker(waker),
+            _ => Ok(()),
+        };
+        if told.is_err() {
+            self.refuse();
+        }
+        told?;
+        Poll::Pending
+    }
+
+    /// Takes a permit for a sleep that does not wait. One that is due needs none.
+    fn take_permit(&mut self) -> Result<(), SleepError> {
+        let permits = &self.roster.permits;
+        if permits.is_shutdown() {
+            return Err(SleepError::Shutdown);
+        }
+        match self.hold {
+            Hold::GivenBack => permits.take_again(),
+            _ => {
+                if let Err(full) = permits.try_take() {
+                    if self.sleep.timer.is_due() {
+                        return Ok(());
+                    }
+                    permits.count_rejected();
+                    return Err(full);
+                }
+            }
+        }
+        self.hold = Hold::Permit(Permit::taken(self.roster.clone()));
+        Ok(())
+    }
+
+    /// Ends the wait because the future that the sleep times has completed.
+    #[inline]
+    pub(crate) fn complete(&mut self) {
+        self.sleep.complete();
+        self.give_back();
+    }
+
+    /// Ends the wait because the wheel has been shut down.
+    #[cold]
+    fn refuse(&mut self) {
+        if !self.sleep.is_elapsed() {
+            drop(self.sleep.timer.cancel());
+        }
+        self.give_back();
+    }
+
+    #[inline]
+    fn give_back(&mut self) {
+        if let Hold::Permit(_) = self.hold {
+            self.hold = Hold::GivenBack;
+        }
+    }
+}
+
+impl Future for TrySleep {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_after(HadBudget(false), cx)
+    }
+}
+
+impl fmt::Debug for TrySleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TrySleep").field(&self.sleep).finish()
+    }
+}

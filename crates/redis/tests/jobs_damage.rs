@@ -229,3 +229,104 @@ async fn something_else_at_the_grids_loses_no_job_of_the_same_batch() {
     }
     assert_eq!(jobs.counts().await.unwrap().waiting, 3);
 }
+
+const KEYS: [&str; 11] = [
+    "due",
+    "claimed",
+    "running",
+    "dead",
+    "state",
+    "payload",
+    "watching",
+    "idle",
+    "repeats",
+    "settings",
+    "last:calls",
+];
+
+/// What is stored of the jobs of the queue.
+fn stored(server: &Server) -> Vec<Option<Vec<u8>>> {
+    let jobs = KEYS.iter().filter(|what| **what != "last:calls");
+    jobs.map(|what| server.command(&["DUMP", &key(what)])).collect()
+}
+
+/// Whatever key holds another type, a call that changes something says so and changes nothing, and a call that only
+/// reads says so or does not need that key.
+#[tokio::test]
+async fn each_call_beside_each_key_of_another_type() {
+    for what in KEYS {
+        let server = Server::start();
+        let connection = support::connect(&server.url()).await;
+        let jobs = tickwheel_redis::DelayedJobs::new(&tickwheel::Wheel::new(), connection, "q");
+        for id in ["dead", "done", "retried", "snoozed", "buried"] {
+            assert!(jobs.schedule(id, Duration::ZERO, b"kept").await.unwrap());
+        }
+        let mut worker = jobs.worker().lease(HOUR).start();
+        assert!(next(&mut worker).await.bury().await.unwrap());
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(next(&mut worker).await);
+        }
+        worker.close().await;
+        assert!(jobs.schedule("waiting", HOUR, b"kept").await.unwrap());
+        let _ = jobs.repeat("repeated", HOUR, HOUR, b"kept").await.unwrap();
+
+        let had_it: bool = server.command(&["EXISTS", &key(what)]);
+        if had_it {
+            let _: () = server.command(&["RENAME", &key(what), "saved"]);
+        }
+        let _: () = server.command(&["SET", &key(what), "not ours"]);
+        let before = stored(&server);
+        let [done, retried, snoozed, buried] = <[_; 4]>::try_from(held).unwrap();
+        let changes = [
+            ("schedule", jobs.schedule("new", HOUR, b"").await.map(drop)),
+            (
+                "repeat",
+                jobs.repeat("repeated", HOUR, HOUR / 2, b"").await.map(drop),
+            ),
+            ("reschedule", jobs.reschedule("waiting", HOUR / 2).await.map(drop)),
+            ("cancel", jobs.cancel("waiting").await.map(drop)),
+            ("cancel of what runs", jobs.cancel("done").await.map(drop)),
+            ("revive", jobs.revive("dead").await.map(drop)),
+            ("purge", jobs.purge("dead").await.map(drop)),
+            ("revive_dead", jobs.revive_dead(10).await.map(drop)),
+            ("purge_dead", jobs.purge_dead(10).await.map(drop)),
+            ("pause", jobs.pause().await.map(drop)),
+            ("resume", jobs.resume().await.map(drop)),
+            ("done", done.done().await.map(drop)),
+            ("retry_after", retried.retry_after(HOUR).await.map(drop)),
+            ("snooze", snoozed.snooze(HOUR).await.map(drop)),
+            ("bury", buried.bury().await.map(drop)),
+        ];
+        for (call, outcome) in changes {
+            let error = outcome.expect_err(call);
+            assert!(
+                matches!(error, Error::WrongType { .. }),
+                "{call} with {what}: {error}"
+            );
+        }
+        let error = soon(jobs.worker().start().next()).await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, Error::WrongType { .. }),
+            "a take with {what}: {error}"
+        );
+        let reads = [
+            ("counts", jobs.counts().await.map(drop)),
+            ("get", jobs.get("waiting").await.map(drop)),
+            ("waiting", jobs.waiting(0, 10).await.map(drop)),
+            ("dead", jobs.dead(10).await.map(drop)),
+        ];
+        for (call, outcome) in reads {
+            let is_clear = outcome.as_ref().is_ok() || matches!(outcome, Err(Error::WrongType { .. }));
+            assert!(is_clear, "{call} with {what}: {outcome:?}");
+        }
+        assert!(stored(&server) == before, "something was changed beside {what}");
+
+        let _: () = server.command(&["DEL", &key(what)]);
+        if had_it {
+            let _: () = server.command(&["RENAME", "saved", &key(what)]);
+        }
+        let counts = jobs.counts().await.unwrap();
+        assert_eq!((counts.waiting, counts.running, counts.dead), (2, 4, 1), "{what}");
+    }
+}

@@ -352,3 +352,89 @@ async fn short_delays_of_a_process_are_kept_by_its_workers_without_notifications
     // A sweep would bring them after 4.9 to 5 seconds.
     assert!(late[late.len() - 1] < 2 * SECOND, "{late:?}");
 }
+
+fn watching(server: &Server) -> Vec<String> {
+    server.command(&["ZRANGE", "tickwheel:jobs:{q:0}:watching", "0", "-1"])
+}
+
+/// Workers that were killed do not count as watching once another one has looked, so it knows when to look next.
+#[test]
+fn workers_that_were_killed_watch_no_longer() {
+    let server = Server::start();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (killed, alive) = (runtime(), runtime());
+    let kept = killed.block_on(async {
+        let (mut workers, _) = idle_workers(&queue(&server, "q").await, 2).await;
+        until(|| async { watching(&server).len() == 2 }).await;
+        workers.detach_all();
+    });
+    let before = watching(&server);
+    killed.shutdown_background();
+    alive.block_on(async {
+        // Their connections are closed with their runtime.
+        for worker in &before {
+            let channel = format!("tickwheel:jobs:{{q:0}}:sooner:{worker}");
+            until(|| async {
+                let (_, heard): (String, u64) = server.command(&["PUBSUB", "NUMSUB", &channel]);
+                heard == 0
+            })
+            .await;
+        }
+        let jobs = queue(&server, "q").await;
+        let mut worker = jobs.worker().start();
+        let mut first = Box::pin(worker.next());
+        let idle = || -> Vec<String> { server.command(&["ZRANGE", "tickwheel:jobs:{q:0}:idle", "0", "-1"]) };
+        let known = || [watching(&server), idle()].concat();
+        tokio::select! {
+            job = &mut first => panic!("{job:?}"),
+            () = until(|| async { known().iter().any(|name| !before.contains(name)) }) => {}
+        }
+        // It watches from its first look on, and nobody else does.
+        let now = watching(&server);
+        assert!(
+            now.len() == 1 && !before.contains(&now[0]),
+            "{now:?}, where {before:?} were killed"
+        );
+    });
+    drop(kept);
+}
+
+/// Both that watch are suspended: they have their connections, and do not look.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_are_suspended_are_not_waited_for() {
+    let server = Server::start();
+    let mut suspended = server.client().get_async_pubsub().await.unwrap();
+    let until_later = server.time() + 20 * SECOND;
+    let score = until_later
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_micros()
+        .to_string();
+    let jobs = queue(&server, "q").await;
+    jobs.counts().await.unwrap();
+    for name in ["a", "b"] {
+        suspended
+            .subscribe(format!("tickwheel:jobs:{{q:0}}:sooner:{name}"))
+            .await
+            .unwrap();
+        let _: u64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:watching", &score, name]);
+    }
+    let (_workers, mut starts) = idle_workers(&queue(&server, "q").await, 3).await;
+    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:idle"]) == 3 }).await;
+    // Of another handle, so that nobody knows of the job but by a message.
+    let mut late = Vec::new();
+    for n in 0..5 {
+        let scheduled = Instant::now();
+        assert!(jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap());
+        let started = soon(starts.recv()).await.unwrap();
+        late.push(started.duration_since(scheduled));
+    }
+    println!("late by {late:?}");
+    assert!(!watching(&server).iter().any(|name| name == "a" || name == "b"));
+}

@@ -106,6 +106,11 @@ impl Partition {
         format!("{}:renew", self.channel)
     }
 
+    /// Returns the channel on which idle workers are told that those that watch have been told of a job.
+    pub(in crate::jobs) fn channel_of_idle(&self) -> String {
+        format!("{}:later", self.channel)
+    }
+
     /// Returns the channel of one worker.
     pub(in crate::jobs) fn channel_of(&self, worker: Nonce) -> String {
         format!("{}:{worker}", self.channel)

@@ -44,8 +44,9 @@ pub(in crate::jobs) struct Taken {
     pub(in crate::jobs) undeliverable: Vec<Error>,
     /// Whether Redis remembers the take.
     pub(in crate::jobs) is_stored: bool,
-    /// Whether Redis knows the worker as one that has room.
+    /// Whether Redis knows the worker as one that has room, and as one of few that are idle.
     pub(in crate::jobs) is_listed: bool,
+    pub(in crate::jobs) is_one_of_few: bool,
     /// When the next job is due, and when the next lease ends, unless others look and tell this worker.
     pub(in crate::jobs) next_due: Option<Instant>,
     pub(in crate::jobs) next_end: Option<Instant>,
@@ -131,7 +132,8 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
         claims,
         undeliverable,
         is_stored: text(&head[3])? == "1",
-        is_listed: text(&head[4])? == "1",
+        is_listed: !text(&head[4])?.is_empty(),
+        is_one_of_few: text(&head[4])? == "2",
         next_due: next(&head[1])?,
         next_end: next(&head[2])?,
     })

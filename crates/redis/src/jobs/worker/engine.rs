@@ -27,6 +27,8 @@ pub(super) struct Engine {
 enum Hint {
     /// A job of the partition may have become due.
     Look { partition: usize },
+    /// The same, and those that watch have been told.
+    LookLater { partition: usize },
     /// Jobs of a partition may have been cancelled, or the queue paused.
     Renew,
 }
@@ -99,13 +101,19 @@ impl Engine {
                 listener.heard().await;
                 Some((Hint::Look { partition: number }, listener))
             });
-            self.hints.extend([renewals.boxed(), own.boxed()]);
+            let idle = notifications.listen(partition.channel_of_idle());
+            let idle = stream::unfold(idle, move |listener| async move {
+                listener.heard().await;
+                Some((Hint::LookLater { partition: number }, listener))
+            });
+            self.hints.extend([renewals.boxed(), own.boxed(), idle.boxed()]);
         }
     }
 
     fn heed(&mut self, hint: Hint) {
         match hint {
             Hint::Look { partition } => self.takes.told(partition),
+            Hint::LookLater { partition } => self.takes.told_as_idle(partition),
             Hint::Renew => self.claims.renew_soon(),
         }
     }

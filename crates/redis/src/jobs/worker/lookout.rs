@@ -12,6 +12,8 @@ const JITTER: Duration = Duration::from_millis(100);
 const ENDS_APART: Duration = Duration::from_secs(1);
 /// When to look again whether a worker without room is busy with a job, or has only not been asked yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long a job may have been due before an idle worker looks for it that does not watch.
+const OVERDUE: Duration = Duration::from_millis(400);
 /// How long jobs that are not due yet wait for others that can be claimed with them.
 const TOGETHER: Duration = Duration::from_millis(20);
 /// The pause after a failed take, which doubles from the first value to the second.
@@ -61,6 +63,8 @@ pub(super) struct Lookout {
     pub(super) is_told: bool,
     /// Whether Redis knows the worker as one that has room, to be told of jobs.
     pub(super) is_listed: bool,
+    /// Whether it is one of few that are idle, which look for a job that those that watch have not taken.
+    pub(super) is_one_of_few: bool,
     /// When a job becomes due of which this process knows.
     expected: Option<Instant>,
     /// Whether the partition has been swept before.
@@ -88,6 +92,7 @@ impl Lookout {
             more: None,
             is_told: false,
             is_listed: false,
+            is_one_of_few: false,
             expected: None,
             done_before: false,
         }
@@ -229,6 +234,13 @@ impl Lookout {
         self.hint(now);
     }
 
+    /// Records that those that watch have been told of a job, in case they are suspended.
+    pub(super) fn told_as_idle(&mut self, now: Instant) {
+        if self.is_one_of_few {
+            self.expect(now + OVERDUE + random_part(OVERDUE / 2));
+        }
+    }
+
     /// Records that a job may have become due.
     pub(super) fn hint(&mut self, now: Instant) {
         self.hinted = true;
@@ -367,6 +379,17 @@ mod tests {
         lookout.hint(now);
         lookout.answered(now, None, None, SECOND);
         assert!(is_due(&mut lookout, now, 1, false));
+    }
+
+    #[test]
+    fn one_of_few_that_are_idle_looks_in_place_of_those_that_watch() {
+        let (now, mut lookout) = answered(None, None);
+        let at = lookout.at;
+        lookout.told_as_idle(now);
+        assert_eq!(lookout.at, at, "one of many does not");
+        lookout.is_one_of_few = true;
+        lookout.told_as_idle(now);
+        assert!((now + OVERDUE..=now + OVERDUE * 3 / 2).contains(&lookout.at));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, self.cause()) {
             (_, Some(cause)) => fmt::Display::fmt(cause, f),
-            (JobError::Snooze(delay), _) => write!(f, "put off for {delay:?}"),
+            (JobError::Snooze(delay), _) => f.pad(&format!("put off for {delay:?}")),
             (_, None) => Ok(()),
         }
     }

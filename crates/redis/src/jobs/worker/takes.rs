@@ -103,6 +103,11 @@ impl Takes {
         self.desk.nearby.set_told(self.is_told());
     }
 
+    /// Records that those that watch the partition have been told of a job.
+    pub(super) fn told_as_idle(&mut self, partition: usize) {
+        self.lookouts[partition].told_as_idle(Instant::now());
+    }
+
     /// Records what this process knows to become due.
     pub(super) fn expect(&mut self) {
         for (partition, at) in self.desk.nearby.take_expected() {
@@ -224,6 +229,7 @@ impl Takes {
         let look_ahead = self.desk.settings.look_ahead;
         lookout.answered(now, taken.next_due, taken.next_end, look_ahead);
         lookout.is_listed = taken.is_listed;
+        lookout.is_one_of_few = taken.is_one_of_few;
         for error in taken.undeliverable {
             self.desk.report_undeliverable(error);
         }

@@ -184,6 +184,9 @@ local WATCHERS, CALLS = 2, 8
 -- No job has an empty id, and no worker an empty name. Its score is behind every time.
 local NOBODY = ''
 
+-- How many idle workers are few enough that each of them looks for a job that has been due for a while, in case those that watch are
+-- suspended.
+local FEW = 6
 -- How long a worker may take to look that was told to, before others are told in its place.
 local PROMPT = 300000
 
@@ -225,7 +228,12 @@ local function hint()
     end
     heard = heard + reached
   end
-  if heard == 0 then call_idle(1) end
+  local others = call('ZCOUNT', idle, '-inf', '(+inf')
+  if heard == 0 then
+    call_idle(1)
+  elseif others > 0 and others <= FEW then
+    publish('later')
+  end
 end
 
 -- Tells an idle worker of a job that nobody has taken though it has been due for long.

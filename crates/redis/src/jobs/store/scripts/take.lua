@@ -5,7 +5,7 @@
 -- payload, how many bytes of payload the reply may have, up to how many jobs may be claimed that are not due yet, and the name under
 -- which the worker listens, which is empty if it does not.
 -- Returns Redis' time, when the next job is due, when the next lease ends (empty where there is none, and for a worker that others
--- tell), 1 where this call is remembered, and 1 where the worker is known as one that has room; then for each job its id, payload, the
+-- tell), 1 where this call is remembered, and 1 where the worker is known as one that has room, 2 if it is one of few that are idle; then for each job its id, payload, the
 -- size of that, attempts so far, due time, and 1 if it was delivered before. A job that cannot be delivered has no size, and the reason
 -- instead of a payload.
 local token = ARGV[3]
@@ -25,9 +25,9 @@ local function first(set)
 end
 
 -- How long a worker counts as there that does not look again: it does so every five seconds.
-local SEEN_FOR = 7000000
--- How many idle workers are few enough that each looks for a job that has been due for a while, in case those that watch are suspended.
-local FEW, OVERDUE, APART = 6, 400000, 50000
+local SEEN_FOR = 5500000
+-- How much later than those that watch the first of few idle workers looks, and each further one.
+local OVERDUE, APART = 400000, 50000
 
 -- Returns how many workers watch, without those that have no connection any more. In a cluster it may be to another node.
 local function watchers()
@@ -61,7 +61,9 @@ local function enlist(given)
     end
     call('ZADD', idle, exact(now + SEEN_FOR), worker)
     local others = call('ZCOUNT', idle, '-inf', '(+inf') - 1
-    return false, others < FEW and OVERDUE + others * APART
+    if others >= FEW then return false end
+    reply[5] = '2'
+    return false, OVERDUE + others * APART
   end
   if limit > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
     -- Nobody could watch in its place.

@@ -369,7 +369,7 @@ fn workers_that_were_killed_watch_no_longer() {
             .unwrap()
     };
     let (killed, alive) = (runtime(), runtime());
-    let kept = killed.block_on(async {
+    killed.block_on(async {
         let (mut workers, _) = idle_workers(&queue(&server, "q").await, 2).await;
         until(|| async { watching(&server).len() == 2 }).await;
         workers.detach_all();
@@ -402,7 +402,6 @@ fn workers_that_were_killed_watch_no_longer() {
             "{now:?}, where {before:?} were killed"
         );
     });
-    drop(kept);
 }
 
 /// Both that watch are suspended: they have their connections, and do not look.

@@ -2,16 +2,21 @@
 
 use std::time::Instant;
 
-/// Rounds of each row. The peers take turns, so that a machine that slows down slows all of them.
-const ROUNDS: usize = 9;
+/// Rounds of most rows. The peers take turns, so that a machine that slows down slows all of them.
+pub const ROUNDS: usize = 9;
 
 /// One peer's way to do the work of a row: it does so once, and returns the nanoseconds for one operation.
 pub type Work<'a> = (&'a str, Box<dyn FnMut() -> f64 + 'a>);
 
-/// Measures a row, and prints for each peer the median of its rounds as `row|peer|nanoseconds`.
+/// Measures a row in [`ROUNDS`] rounds.
 pub fn row(name: &str, peers: Vec<Work<'_>>) {
+    row_in(ROUNDS, name, peers);
+}
+
+/// Measures a row, and prints for each peer the median of its rounds as `row|peer|nanoseconds`.
+pub fn row_in(rounds: usize, name: &str, peers: Vec<Work<'_>>) {
     let mut peers: Vec<_> = peers.into_iter().map(|peer| (peer, Vec::new())).collect();
-    for round in 0..=ROUNDS {
+    for round in 0..=rounds {
         for ((_, work), taken) in &mut peers {
             let nanos = work();
             // The first round warms up.

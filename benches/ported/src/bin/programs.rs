@@ -43,7 +43,11 @@ trait Timers: Clone + Send + 'static {
     fn cancel(task: Self::Scheduled) -> impl Future<Output = ()> + Send;
     fn finish(task: Self::Scheduled) -> impl Future<Output = ()> + Send;
     fn sleep(&self, duration: Duration) -> impl Future + Send;
-    fn timeout(&self, duration: Duration, job: impl Future<Output = usize> + Send) -> impl Future<Output = usize> + Send;
+    fn timeout(
+        &self,
+        duration: Duration,
+        job: impl Future<Output = usize> + Send,
+    ) -> impl Future<Output = usize> + Send;
 }
 
 #[derive(Clone)]
@@ -96,7 +100,9 @@ impl Timers for Wheel {
     }
 
     async fn timeout(&self, duration: Duration, job: impl Future<Output = usize> + Send) -> usize {
-        tickwheel::time::timeout(duration, job).await.expect("it is in time")
+        tickwheel::time::timeout(duration, job)
+            .await
+            .expect("it is in time")
     }
 }
 
@@ -111,7 +117,9 @@ fn cancels<T: Timers>(timers: T, tasks: usize) -> Work<'static> {
                 T::cancel(task).await;
             }
         };
-        each(tasks, || runtime.block_on(runtime.spawn(loops)).expect("it does not panic"))
+        each(tasks, || {
+            runtime.block_on(runtime.spawn(loops)).expect("it does not panic")
+        })
     };
     (T::NAME, Box::new(work))
 }
@@ -127,7 +135,9 @@ fn tasks_cancel<T: Timers>(timers: T, tasks: usize) -> Work<'static> {
                 task.await.expect("it does not panic");
             }
         };
-        each(tasks, || runtime.block_on(runtime.spawn(loops)).expect("it does not panic"))
+        each(tasks, || {
+            runtime.block_on(runtime.spawn(loops)).expect("it does not panic")
+        })
     };
     (T::NAME, Box::new(work))
 }
@@ -144,7 +154,9 @@ fn executes<T: Timers>(timers: T, tasks: usize) -> Work<'static> {
                 T::finish(task).await;
             }
         };
-        each(tasks, || runtime.block_on(runtime.spawn(loops)).expect("it does not panic"))
+        each(tasks, || {
+            runtime.block_on(runtime.spawn(loops)).expect("it does not panic")
+        })
     };
     (T::NAME, Box::new(work))
 }
@@ -155,7 +167,11 @@ fn start(timer: std::pin::Pin<&mut impl Future>, cx: &mut std::task::Context<'_>
 }
 
 /// Go's `benchmark`: on each worker 32,768 timers of an hour, and then the loop.
-fn on_each_worker<T: Timers>(timers: T, times: usize, work: fn(&T, usize, &mut std::task::Context<'_>)) -> Work<'static> {
+fn on_each_worker<T: Timers>(
+    timers: T,
+    times: usize,
+    work: fn(&T, usize, &mut std::task::Context<'_>),
+) -> Work<'static> {
     let runtime = workers(cores());
     let garbage = runtime.block_on(async {
         let mut garbage = Vec::new();
@@ -179,7 +195,10 @@ fn on_each_worker<T: Timers>(timers: T, times: usize, work: fn(&T, usize, &mut s
         assert!(garbage.iter().all(|task| !task.is_finished()));
         let loops = (0..cores()).map(|_| {
             let timers = timers.clone();
-            runtime.spawn(poll_fn(move |cx| Poll::Ready(work(&timers, times, cx))))
+            runtime.spawn(poll_fn(move |cx| {
+                work(&timers, times, cx);
+                Poll::Ready(())
+            }))
         });
         let loops: Vec<_> = loops.collect();
         // As Go counts: the time for one operation of all workers together.
@@ -236,13 +255,25 @@ fn jobs<T: Timers>(timers: T, threads: usize, sleeps: bool) -> Work<'static> {
 fn main() {
     let wheel = Wheel::new;
     let tasks = 10_000;
-    row("jdk: cancelled by the thread", vec![cancels(wheel(), tasks), cancels(Tokio, tasks)]);
-    row("jdk: cancelled by a task each", vec![tasks_cancel(wheel(), tasks), tasks_cancel(Tokio, tasks)]);
-    row("jdk: executed after 10 ms", vec![executes(wheel(), tasks), executes(Tokio, tasks)]);
+    row(
+        "jdk: cancelled by the thread",
+        vec![cancels(wheel(), tasks), cancels(Tokio, tasks)],
+    );
+    row(
+        "jdk: cancelled by a task each",
+        vec![tasks_cancel(wheel(), tasks), tasks_cancel(Tokio, tasks)],
+    );
+    row(
+        "jdk: executed after 10 ms",
+        vec![executes(wheel(), tasks), executes(Tokio, tasks)],
+    );
     let times = 100_000;
     row(
         "go: Stop",
-        vec![on_each_worker(wheel(), times, stop), on_each_worker(Tokio, times, stop)],
+        vec![
+            on_each_worker(wheel(), times, stop),
+            on_each_worker(Tokio, times, stop),
+        ],
     );
     row(
         "go: StartStop1000, for one timer",
@@ -257,6 +288,9 @@ fn main() {
         ("tokio: single_thread_sleep", 1, true),
         ("tokio: multi_thread_sleep-8", 8, true),
     ] {
-        row(name, vec![jobs(wheel(), threads, sleeps), jobs(Tokio, threads, sleeps)]);
+        row(
+            name,
+            vec![jobs(wheel(), threads, sleeps), jobs(Tokio, threads, sleeps)],
+        );
     }
 }

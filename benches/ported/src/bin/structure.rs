@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bitwheel::BitWheel;
-use tickwheel_ported::{Work, each, most, row};
+use bitwheel::timer::{BitWheel, Timer, TimerHandle};
+use tickwheel_ported::{Work, each, most, row, row_in};
 
 #[path = "."]
 #[allow(dead_code, unused_imports)]
@@ -78,19 +78,17 @@ impl Wheel for Nexus {
 
 struct Unit;
 
-impl bitwheel::Timer for Unit {
+impl Timer for Unit {
     type Context = ();
 
-    fn fire(&mut self, _: Instant, (): &mut ()) -> Option<Instant> {
-        None
-    }
+    fn fire(&mut self, (): &mut ()) {}
 }
 
 /// Bounded: a bucket takes eight timers, so it is in no row of a crowd.
 struct Bits(Box<BitWheel<Unit, 4, 1, 64, 8>>, Instant);
 
 impl Wheel for Bits {
-    type Handle = bitwheel::TimerHandle;
+    type Handle = TimerHandle;
     const NAME: &str = "bitwheel";
 
     fn start() -> Self {
@@ -120,7 +118,7 @@ impl Wheel for Bits {
 const SAMPLES: usize = 50_000;
 const CROWD: u64 = 100_000;
 
-fn paired<W: Wheel>(beside: u64) -> Work<'static> {
+fn paired<W: Wheel + 'static>(beside: u64) -> Work<'static> {
     let mut wheel = W::start();
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..beside {
@@ -138,17 +136,19 @@ fn paired<W: Wheel>(beside: u64) -> Work<'static> {
     (W::NAME, Box::new(work))
 }
 
-fn cancel<W: Wheel>() -> Work<'static> {
+fn cancel<W: Wheel + 'static>() -> Work<'static> {
     let mut wheel = W::start();
     let work = move || {
         let handles: Vec<_> = (0..SAMPLES).map(|_| wheel.schedule(black_box(50))).collect();
-        each(SAMPLES, || handles.into_iter().for_each(|handle| wheel.cancel(handle)))
+        each(SAMPLES, || {
+            handles.into_iter().for_each(|handle| wheel.cancel(handle))
+        })
     };
     (W::NAME, Box::new(work))
 }
 
 /// Batches of a hundred that are due.
-fn poll<W: Wheel>() -> Work<'static> {
+fn poll<W: Wheel + 'static>() -> Work<'static> {
     let (mut wheel, mut now) = (W::start(), 100);
     let work = move || {
         let mut due = Vec::with_capacity(100);
@@ -166,13 +166,15 @@ fn poll<W: Wheel>() -> Work<'static> {
 }
 
 /// Delays of 100 to 499 ms, one after the other, all cancelled.
-fn burst<W: Wheel>() -> Work<'static> {
+fn burst<W: Wheel + 'static>() -> Work<'static> {
     let mut wheel = W::start();
     let work = move || {
         let mut taken = 0.;
         for _ in 0..SAMPLES / 400 {
             let mut handles = Vec::with_capacity(400);
-            taken += each(1, || handles.extend((0..400).map(|after| wheel.schedule(black_box(100 + after)))));
+            taken += each(1, || {
+                handles.extend((0..400).map(|after| wheel.schedule(black_box(100 + after))))
+            });
             handles.into_iter().for_each(|handle| wheel.cancel(handle));
         }
         taken / (SAMPLES / 400 * 400) as f64
@@ -181,7 +183,7 @@ fn burst<W: Wheel>() -> Work<'static> {
 }
 
 /// The p99.9 of calls that take at most 256 timers, as a driver makes them, from `start` on.
-fn calls<W: Wheel>(timers: u64, ticks: u64, at: fn(u64) -> u64) -> Work<'static> {
+fn calls<W: Wheel + 'static>(timers: u64, ticks: u64, at: fn(u64) -> u64) -> Work<'static> {
     let work = move || {
         let mut wheel = W::start();
         (0..timers).for_each(|timer| std::mem::forget(wheel.schedule(at(timer))));
@@ -206,16 +208,35 @@ fn calls<W: Wheel>(timers: u64, ticks: u64, at: fn(u64) -> u64) -> Work<'static>
 
 fn main() {
     type Ours = TimingWheel<u64>;
-    row("schedule and cancel", vec![paired::<Ours>(0), paired::<Nexus>(0), paired::<Bits>(0)]);
-    row("schedule and cancel beside 100,000", vec![paired::<Ours>(CROWD), paired::<Nexus>(CROWD)]);
-    row("cancel, of 50,000 scheduled before", vec![cancel::<Ours>(), cancel::<Nexus>()]);
-    row("schedule and expire, 100 at once", vec![poll::<Ours>(), poll::<Nexus>()]);
-    row("schedule, delays of 100 to 499 ms", vec![burst::<Ours>(), burst::<Nexus>(), burst::<Bits>()]);
     row(
-        "a call that takes up to 256, 100,000 due at one tick, p99.9",
-        vec![calls::<Ours>(CROWD, 200, |_| 100), calls::<Nexus>(CROWD, 200, |_| 100)],
+        "schedule and cancel",
+        vec![paired::<Ours>(0), paired::<Nexus>(0), paired::<Bits>(0)],
     );
     row(
+        "schedule and cancel beside 100,000",
+        vec![paired::<Ours>(CROWD), paired::<Nexus>(CROWD)],
+    );
+    row(
+        "cancel, of 50,000 scheduled before",
+        vec![cancel::<Ours>(), cancel::<Nexus>()],
+    );
+    row(
+        "schedule and expire, 100 at once",
+        vec![poll::<Ours>(), poll::<Nexus>()],
+    );
+    row(
+        "schedule, delays of 100 to 499 ms",
+        vec![burst::<Ours>(), burst::<Nexus>(), burst::<Bits>()],
+    );
+    row(
+        "a call that takes up to 256, 100,000 due at one tick, p99.9",
+        vec![
+            calls::<Ours>(CROWD, 200, |_| 100),
+            calls::<Nexus>(CROWD, 200, |_| 100),
+        ],
+    );
+    row_in(
+        1,
         "a call while a million timers of 20 to 30 s cascade and expire, p99.9",
         vec![
             calls::<Ours>(1_000_000, 31_000, |timer| 20_000 + timer * 7_919 % 10_000),

@@ -379,12 +379,12 @@ fn quiet<T: Timers>(timers: &T, lateness: &Lateness) {
                 .map(|n| lateness.of(&timers, start + ms(2_000 + 10 * n)))
                 .collect();
             tokio::task::yield_now().await;
-            let mut cx = Context::from_waker(Waker::noop());
             let mut starting: Vec<_> = (0..STARTING)
                 .map(|n| Box::pin(timers.sleep(ms(10_000 + n.wrapping_mul(7_919) % 30_000))))
                 .collect();
             for sleep in &mut starting {
-                assert!(sleep.as_mut().poll(&mut cx).is_pending());
+                let polled = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
             }
             join(victims).await;
         });

@@ -1,12 +1,13 @@
 //! `Keepers`: the tasks that renew the leases of a [`Leases`](super::Leases), and release those that were
 //! dropped.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
+    task::coop::has_budget_remaining,
     time::Instant,
 };
 
@@ -80,8 +81,11 @@ async fn serve(guard: Guard<mpsc::UnboundedSender<Work>>, mut new: mpsc::Unbound
     let mut futures = FuturesUnordered::new();
     loop {
         tokio::select! {
-            // A panic of one ends no other.
-            Some(work) = new.recv() => futures.push(AssertUnwindSafe(work(windows.clone())).catch_unwind()),
+            Some(work) = new.recv() => {
+                // A panic of one ends no other.
+                let future = AssertUnwindSafe(work(windows.clone())).catch_unwind();
+                futures.push(within_budget(future));
+            }
             Some(_) = futures.next() => {}
             else => return,
         }
@@ -89,6 +93,24 @@ async fn serve(guard: Guard<mpsc::UnboundedSender<Work>>, mut new: mpsc::Unbound
             return;
         }
     }
+}
+
+/// Polls a future only while the task has some of its cooperative budget left.
+///
+/// Without budget, every future of Tokio returns `Pending` and asks to be polled later. A `FuturesUnordered`
+/// would go on to poll all others in vain, so that of 100,000 leases hardly any would be renewed. It stops
+/// when futures wake themselves at once.
+async fn within_budget<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        if has_budget_remaining() {
+            future.as_mut().poll(cx)
+        } else {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 /// A lease that is held.
@@ -291,5 +313,36 @@ impl<C: Connection> Releasing<C> {
             timers::sleep(pause - random_part(pause / 4)).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::task::coop::consume_budget;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn futures_are_not_polled_in_vain() {
+        const FUTURES: usize = 2_000;
+        let polls = Cell::new(0);
+        let futures: FuturesUnordered<_> = (0..FUTURES)
+            .map(|_| {
+                let mut works = Box::pin(async {
+                    for _ in 0..10 {
+                        consume_budget().await;
+                    }
+                });
+                let polls = &polls;
+                within_budget(poll_fn(move |cx| {
+                    polls.set(polls.get() + 1);
+                    works.as_mut().poll(cx)
+                }))
+            })
+            .collect();
+        assert_eq!(futures.count().await, FUTURES);
+        assert!(polls.get() < 2 * FUTURES, "{} polls", polls.get());
     }
 }

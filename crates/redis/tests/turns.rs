@@ -3,7 +3,7 @@
 mod support;
 
 use std::{
-    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -43,43 +43,32 @@ fn process_of(tasks: u32, notified: bool) -> Process {
     }
 }
 
-/// How many grants each process has within this time, and how often another process has the lease than
-/// before.
+/// How many grants each process has within this time.
 async fn grants<const N: usize>(
     server: &Server,
     processes: [Process; N],
     hold: Duration,
     time: Duration,
-) -> ([u32; N], u32) {
-    let (last, handovers) = (AtomicUsize::new(N), AtomicU32::new(0));
-    let (last, handed_over) = (&last, &handovers);
+) -> [u32; N] {
     let counts = [(); N].map(|()| AtomicU32::new(0));
     let end = Instant::now() + time;
-    let working = processes
-        .iter()
-        .zip(&counts)
-        .enumerate()
-        .map(|(number, (&of, count))| async move {
-            let leases = process(server, of.notified).await;
-            join_all((0..of.tasks).map(|_| async {
-                while Instant::now() < end {
-                    let lease = soon(leases.acquire("x", TTL)).await.unwrap();
-                    count.fetch_add(1, Ordering::Relaxed);
-                    if last.swap(number, Ordering::Relaxed) != number {
-                        handed_over.fetch_add(1, Ordering::Relaxed);
-                    }
-                    sleep(hold).await;
-                    lease.release().await.unwrap();
-                    sleep(of.pause).await;
-                }
-            }))
-            .await;
-        });
+    let working = processes.iter().zip(&counts).map(|(&of, count)| async move {
+        let leases = process(server, of.notified).await;
+        join_all((0..of.tasks).map(|_| async {
+            while Instant::now() < end {
+                let lease = soon(leases.acquire("x", TTL)).await.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                sleep(hold).await;
+                lease.release().await.unwrap();
+                sleep(of.pause).await;
+            }
+        }))
+        .await;
+    });
     join_all(working).await;
     let counts = counts.map(AtomicU32::into_inner);
-    let handovers = handovers.into_inner();
-    println!("{counts:?} grants, {handovers} times to another process");
-    (counts, handovers)
+    println!("{counts:?} grants");
+    counts
 }
 
 fn most_by_least(grants: &[u32]) -> f64 {
@@ -93,7 +82,7 @@ async fn two_processes_have_it_in_turns() {
     let hold = Duration::from_millis(20);
     // One has many tasks that wait, which hear at once of a release in their own process.
     let processes = [process_of(8, true), process_of(1, true)];
-    let (grants, _) = grants(&server, processes, hold, Duration::from_secs(12)).await;
+    let grants = grants(&server, processes, hold, Duration::from_secs(12)).await;
     assert!(most_by_least(&grants) <= 2.0, "{grants:?}");
     assert!(grants.iter().sum::<u32>() > 150, "{grants:?}");
 }
@@ -103,12 +92,8 @@ async fn three_processes_without_messages_have_it_in_turns() {
     let server = Server::start();
     let hold = Duration::from_millis(20);
     let processes = [4, 1, 1].map(|tasks| process_of(tasks, false));
-    let (grants, handovers) = grants(&server, processes, hold, Duration::from_secs(24)).await;
+    let grants = grants(&server, processes, hold, Duration::from_secs(24)).await;
     assert!(most_by_least(&grants) <= 2.0, "{grants:?}");
-    // Who gets no message finds out half of 25 ms later, which is as long as a grant. So a process has it
-    // several times in its turn.
-    let all: u32 = grants.iter().sum();
-    assert!(handovers * 3 < all * 2, "{handovers} of {all}");
 }
 
 /// The lease is kept for a moment for a process that has waited and does not come any more.
@@ -147,7 +132,7 @@ async fn a_lease_for_which_others_wait_is_renewed() {
     assert!(soon(waiting).await.unwrap().unwrap().release().await.unwrap());
 }
 
-/// It is in no line meanwhile. Whoever has the lease several times in a row has it no more often than that.
+/// It is in no line meanwhile.
 #[tokio::test]
 async fn a_process_that_pauses_between_has_its_turns() {
     let hold = Duration::from_millis(20);
@@ -155,7 +140,7 @@ async fn a_process_that_pauses_between_has_its_turns() {
         let server = Server::start();
         let mut processes = [4, 1].map(|tasks| process_of(tasks, false));
         processes[1].pause = Duration::from_millis(ms);
-        grants(&server, processes, hold, Duration::from_secs(12)).await.0
+        grants(&server, processes, hold, Duration::from_secs(12)).await
     };
     let (short, long) = futures::join!(pausing(5), pausing(30));
     assert!(most_by_least(&short) <= 2.0, "{short:?}");

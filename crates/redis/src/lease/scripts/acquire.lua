@@ -7,8 +7,7 @@
 -- The holder's key has its nonce and token, and between them the line: the processes that have waited for long, or have been passed over,
 -- each as ";" and its name, since when it waits and when it asked last, in ms. A lease that was released is kept for the first of them for
 -- a moment: the key then has "kept:" and its name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end
--- of the line: others want it too, and enter the line at once. After that its turn is written, in which the lease may be kept for the same
--- process again: its name, since when in ms, the grants in this turn, how many there may be, and how many turns in a row had that many.
+-- of the line: others want it too, and enter the line at once.
 local held = redis.call('GET', KEYS[1])
 local group, waited, seen = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local nonce, token
@@ -83,14 +82,7 @@ end
 new = string.format('%.0f', new)
 local line = ''
 if kept_for then
-    local turn_of, since, grants, most, full = string.match(rest, ';%*([^;:]+):(%d+):(%d+):(%d+):(%d+)$')
-    if turn_of ~= group then
-        since, grants = milliseconds(), 0
-    end
     line = written(others()) .. ';*'
-    if group ~= '' then
-        line = line .. string.format('%s:%.0f:%d:%d:%d', group, since, grants + 1, most or 1, full or 0)
-    end
 end
 redis.call('SET', KEYS[1], ARGV[1] .. line .. ' ' .. new, 'PX', ARGV[2])
 redis.call('SET', KEYS[2], new, 'PX', ARGV[3])

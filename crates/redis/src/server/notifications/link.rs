@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, stream::BoxStream};
 use redis::{
-    Client, ErrorKind, Msg, PushInfo, PushKind, RedisResult, Value,
+    Client, Msg, PushInfo, PushKind, RedisResult, Value,
     aio::PubSubSink,
     cluster::{ClusterClient, ClusterConfig},
     cluster_async::ClusterConnection,
@@ -20,7 +20,6 @@ pub(super) enum Link {
     Cluster {
         connection: ClusterConnection,
         pushes: UnboundedReceiver<PushInfo>,
-        client: Box<ClusterClient>,
     },
 }
 
@@ -62,43 +61,13 @@ impl Link {
         let (sender, pushes) = unbounded_channel();
         let config = ClusterConfig::new().set_push_sender(sender);
         let connection = client.get_async_connection_with_config(config).await?;
-        Ok(Link::Cluster {
-            connection,
-            pushes,
-            client: Box::new(client.clone()),
-        })
-    }
-
-    /// Opens a connection to any node, because a message published on one node reaches all of them.
-    async fn any_node(client: &ClusterClient) -> Option<Link> {
-        let mut connection = client.get_async_connection().await.ok()?;
-        let slots: Value = redis::cmd("CLUSTER")
-            .arg("SLOTS")
-            .query_async(&mut connection)
-            .await
-            .ok()?;
-        for (host, port) in nodes(&slots) {
-            let client = Client::open((host, port)).ok()?;
-            if let Ok(link) = Link::single(&client).await {
-                return Some(link);
-            }
-        }
-        None
+        Ok(Link::Cluster { connection, pushes })
     }
 
     pub(super) async fn subscribe(&mut self, channels: &[String]) -> RedisResult<()> {
         match self {
             Link::Single { sink, .. } => sink.subscribe(channels).await,
-            Link::Cluster {
-                connection, client, ..
-            } => match connection.subscribe(channels).await {
-                // Only this call reveals that the client does not use RESP3.
-                Err(error) if error.kind() == ErrorKind::InvalidClientConfig => {
-                    *self = Link::any_node(client).await.ok_or(error)?;
-                    Box::pin(self.subscribe(channels)).await
-                }
-                answer => answer,
-            },
+            Link::Cluster { connection, .. } => connection.subscribe(channels).await,
         }
     }
 
@@ -140,19 +109,4 @@ impl Link {
                 .map(drop),
         }
     }
-}
-
-/// The nodes in an answer to `CLUSTER SLOTS`: arrays that begin with a host and a port, somewhere within.
-fn nodes(slots: &Value) -> Vec<(String, u16)> {
-    let Value::Array(values) = slots else {
-        return Vec::new();
-    };
-    if let [Value::BulkString(host), Value::Int(port), ..] = &values[..] {
-        let host = String::from_utf8_lossy(host).into_owned();
-        return u16::try_from(*port)
-            .map(|port| (host, port))
-            .into_iter()
-            .collect();
-    }
-    values.iter().flat_map(nodes).collect()
 }

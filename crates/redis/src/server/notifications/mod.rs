@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::poll_fn,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use futures_util::FutureExt;
@@ -75,6 +75,8 @@ struct Stats {
     reconnects: Counter,
     /// Connections that ended or could not be made.
     failures: Counter,
+    /// Whether it was said that the client cannot subscribe.
+    was_refused: AtomicBool,
 }
 
 impl Stats {
@@ -175,9 +177,9 @@ impl Notifications {
 
     /// Creates a subscription to a cluster, which connects at first use.
     ///
-    /// The client should use RESP3 (`use_protocol(ProtocolVersion::RESP3)`), with which the cluster
-    /// connection itself receives messages. For any other client, a connection to one of the nodes is opened
-    /// for that purpose, without a password and without TLS.
+    /// The client has to use RESP3 (`use_protocol(ProtocolVersion::RESP3)`). With RESP2, the default of the
+    /// `redis` crate, a cluster connection receives no messages: leases and queues then work without them,
+    /// and one error is logged.
     ///
     /// # Examples
     ///

@@ -1,6 +1,12 @@
 //! `Task`: keeps up the subscription of one runtime.
 
-use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    future::pending,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use redis::{ErrorKind, RedisError};
 use tokio::{
@@ -107,6 +113,15 @@ impl Task {
                 return;
             }
             self.stats.failures.increment();
+            if self.has_resp2(&failure) {
+                if !self.stats.was_refused.swap(true, Ordering::Relaxed) {
+                    tracing::error!(
+                        "the client of a cluster receives no messages by RESP2: build it with use_protocol(ProtocolVersion::RESP3); who waits looks by himself"
+                    );
+                }
+                // Nothing changes the client. The task ends with the subscription.
+                pending::<()>().await;
+            }
             if self.pauses.failed(began.elapsed()) {
                 tracing::warn!(
                     reason = failure.reason(),
@@ -115,6 +130,13 @@ impl Task {
             }
             sleep(self.pauses.next(failure.is_refusal())).await;
         }
+    }
+
+    /// Whether the client of a cluster cannot subscribe because of its protocol, which only the attempt
+    /// reveals.
+    fn has_resp2(&self, failure: &Failure) -> bool {
+        matches!((&self.server, failure), (Server::Cluster(_), Failure::Redis(error))
+            if error.kind() == ErrorKind::InvalidClientConfig)
     }
 
     /// Counts a connection that is not the first one.

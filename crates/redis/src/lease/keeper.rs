@@ -1,13 +1,23 @@
 //! `Keepers`: the tasks that renew the leases of a [`Leases`](super::Leases), and release those that were
 //! dropped.
 
-use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
-    task::coop::has_budget_remaining,
+    task::unconstrained,
     time::Instant,
 };
 
@@ -68,7 +78,8 @@ impl Keepers {
         // Leases that are held last longer than the `Leases` that acquired them.
         let keepers = self.clone();
         let serve = |guard| async move {
-            serve(guard, new).await;
+            let turn = Turn::default();
+            turn.clone().begin_with_each_poll(serve(guard, new, turn)).await;
             drop(keepers);
         };
         self.by_runtime.get_or_start(runtime, || sender, serve, |_| {}).0
@@ -76,7 +87,11 @@ impl Keepers {
 }
 
 /// Does the work of one runtime until there is none.
-async fn serve(guard: Guard<mpsc::UnboundedSender<Work>>, mut new: mpsc::UnboundedReceiver<Work>) {
+async fn serve(
+    guard: Guard<mpsc::UnboundedSender<Work>>,
+    mut new: mpsc::UnboundedReceiver<Work>,
+    turn: Turn,
+) {
     let windows = Arc::new(Windows::default());
     let mut futures = FuturesUnordered::new();
     loop {
@@ -84,7 +99,7 @@ async fn serve(guard: Guard<mpsc::UnboundedSender<Work>>, mut new: mpsc::Unbound
             Some(work) = new.recv() => {
                 // A panic of one ends no other.
                 let future = AssertUnwindSafe(work(windows.clone())).catch_unwind();
-                futures.push(within_budget(future));
+                futures.push(turn.clone().within(future));
             }
             Some(_) = futures.next() => {}
             else => return,
@@ -95,22 +110,42 @@ async fn serve(guard: Guard<mpsc::UnboundedSender<Work>>, mut new: mpsc::Unbound
     }
 }
 
-/// Polls a future only while the task has some of its cooperative budget left.
+/// How many leases a keeper polls before the other tasks of its runtime have their turn.
+const TURN: usize = 128;
+
+/// What is left of a keeper's turn.
 ///
-/// Without budget, every future of Tokio returns `Pending` and asks to be polled later. A `FuturesUnordered`
-/// would go on to poll all others in vain, so that of 100,000 leases hardly any would be renewed. It stops
-/// when futures wake themselves at once.
-async fn within_budget<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        if has_budget_remaining() {
+/// It takes the place of Tokio's cooperative budget. Once that is used up, every future of Tokio returns
+/// `Pending`, and a `FuturesUnordered` polls all others in vain: of 100,000 leases hardly any was renewed. It
+/// stops when futures wake themselves at once, as these do at the end of a turn.
+#[derive(Clone, Debug, Default)]
+struct Turn(Arc<AtomicUsize>);
+
+impl Turn {
+    /// Runs the task, each poll of which is a turn.
+    async fn begin_with_each_poll(self, task: impl Future<Output = ()>) {
+        let mut task = pin!(task);
+        unconstrained(poll_fn(|cx| {
+            self.0.store(TURN, Ordering::Relaxed);
+            task.as_mut().poll(cx)
+        }))
+        .await;
+    }
+
+    /// Runs a future of that task.
+    async fn within<F: Future>(self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            let left = self.0.load(Ordering::Relaxed);
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.0.store(left - 1, Ordering::Relaxed);
             future.as_mut().poll(cx)
-        } else {
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await
+        })
+        .await
+    }
 }
 
 /// A lease that is held.
@@ -318,16 +353,15 @@ impl<C: Connection> Releasing<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
-    use tokio::task::coop::consume_budget;
+    use futures_util::future::join;
+    use tokio::task::{coop::consume_budget, yield_now};
 
     use super::*;
 
     #[tokio::test]
-    async fn futures_are_not_polled_in_vain() {
-        const FUTURES: usize = 2_000;
-        let polls = Cell::new(0);
+    async fn no_future_is_polled_in_vain_and_other_tasks_have_their_turns() {
+        const FUTURES: usize = 10 * TURN;
+        let (polls, turn) = (AtomicUsize::new(0), Turn::default());
         let futures: FuturesUnordered<_> = (0..FUTURES)
             .map(|_| {
                 let mut works = Box::pin(async {
@@ -336,13 +370,23 @@ mod tests {
                     }
                 });
                 let polls = &polls;
-                within_budget(poll_fn(move |cx| {
-                    polls.set(polls.get() + 1);
+                turn.clone().within(poll_fn(move |cx| {
+                    polls.fetch_add(1, Ordering::Relaxed);
                     works.as_mut().poll(cx)
                 }))
             })
             .collect();
-        assert_eq!(futures.count().await, FUTURES);
-        assert!(polls.get() < 2 * FUTURES, "{} polls", polls.get());
+        let all = async { assert_eq!(futures.count().await, FUTURES) };
+        let mut before = 0;
+        let other = async {
+            while before < FUTURES {
+                let now = polls.load(Ordering::Relaxed);
+                assert!(now - before <= TURN, "{now} after {before}");
+                before = now;
+                yield_now().await;
+            }
+        };
+        join(turn.begin_with_each_poll(all), other).await;
+        assert_eq!(polls.into_inner(), FUTURES);
     }
 }

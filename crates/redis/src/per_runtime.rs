@@ -39,7 +39,7 @@ struct Entry<T> {
 }
 
 /// Where a value is, for as long as it lasts.
-pub(crate) struct Place<T> {
+pub(crate) struct Running<T> {
     entries: Weak<Mutex<Entries<T>>>,
     runtime: Id,
     number: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Place<T> {
 
 /// What the task of a value holds.
 pub(crate) struct Guard<T> {
-    place: Place<T>,
+    running: Running<T>,
 }
 
 impl<T> PerRuntime<T> {
@@ -69,14 +69,14 @@ impl<T> PerRuntime<T> {
     }
 
     /// Reads or changes the value of a runtime, with all values locked. If it has none, `make` makes one, and
-    /// `serve` its task. Returns the place of the value, which has been removed if the runtime was shut down.
+    /// `serve` its task. Returns the running of the value, which has been removed if the runtime was shut down.
     pub(crate) fn get_or_start<R, F>(
         &self,
         runtime: &Handle,
         make: impl FnOnce() -> T,
         serve: impl FnOnce(Guard<T>) -> F,
         with: impl FnOnce(&mut T) -> R,
-    ) -> (Place<T>, R)
+    ) -> (Running<T>, R)
     where
         T: Send + 'static,
         F: Future<Output = ()> + Send + 'static,
@@ -94,7 +94,7 @@ impl<T> PerRuntime<T> {
             }
         });
         let read = with(&mut entry.value);
-        let place = Place {
+        let running = Running {
             entries: Arc::downgrade(&self.entries),
             runtime: runtime.id(),
             number: entry.number,
@@ -103,7 +103,9 @@ impl<T> PerRuntime<T> {
         // A runtime that has been shut down drops the task at once, and its guard locks the entries then.
         drop(entries);
         if let Some(ends) = ends {
-            let task = serve(Guard { place: place.clone() });
+            let task = serve(Guard {
+                running: running.clone(),
+            });
             runtime.spawn(async move {
                 tokio::select! {
                     biased;
@@ -112,11 +114,11 @@ impl<T> PerRuntime<T> {
                 }
             });
         }
-        (place, read)
+        (running, read)
     }
 }
 
-impl<T> Place<T> {
+impl<T> Running<T> {
     pub(crate) fn runtime(&self) -> Id {
         self.runtime
     }
@@ -149,26 +151,26 @@ impl<T> Place<T> {
 }
 
 impl<T> Guard<T> {
-    pub(crate) fn place(&self) -> &Place<T> {
-        &self.place
+    pub(crate) fn running(&self) -> &Running<T> {
+        &self.running
     }
 
     /// Ends the task if nobody needs its value any more. No other can change the value between the question
     /// and the end.
     pub(crate) fn end_if(&self, is_over: impl FnOnce(&mut T) -> bool) -> Option<T> {
-        self.place.end_if(is_over)
+        self.running.end_if(is_over)
     }
 }
 
 impl<T> Drop for Guard<T> {
     fn drop(&mut self) {
-        drop(self.place.end());
+        drop(self.running.end());
     }
 }
 
-impl<T> Clone for Place<T> {
-    fn clone(&self) -> Place<T> {
-        Place {
+impl<T> Clone for Running<T> {
+    fn clone(&self) -> Running<T> {
+        Running {
             entries: self.entries.clone(),
             runtime: self.runtime,
             number: self.number,
@@ -221,7 +223,7 @@ mod tests {
         Builder::new_current_thread().build().unwrap()
     }
 
-    fn start(of: &PerRuntime<u32>, runtime: &Handle, value: u32) -> (Place<u32>, u32) {
+    fn start(of: &PerRuntime<u32>, runtime: &Handle, value: u32) -> (Running<u32>, u32) {
         of.get_or_start(
             runtime,
             || value,
@@ -250,9 +252,9 @@ mod tests {
     fn a_value_ends_with_its_runtime_and_another_follows() {
         let (ended, numbers) = (runtime(), PerRuntime::default());
         let handle = ended.handle().clone();
-        let (place, _) = start(&numbers, &handle, 1);
+        let (running, _) = start(&numbers, &handle, 1);
         drop(ended);
-        assert_eq!(place.get(|number| *number), None);
+        assert_eq!(running.get(|number| *number), None);
         // One that is started now is dropped at once, and locks nothing for ever.
         let (next, value) = start(&numbers, &handle, 2);
         assert_eq!((next.get(|number| *number), value), (None, 2));
@@ -277,7 +279,7 @@ mod tests {
         let is_over = Arc::new(());
         for ends_all in [false, true] {
             let held = is_over.clone();
-            let (place, ()) = numbers.get_or_start(
+            let (running, ()) = numbers.get_or_start(
                 runtime.handle(),
                 || 0,
                 |guard| async move {
@@ -291,7 +293,7 @@ mod tests {
             if ends_all {
                 break;
             }
-            place.end();
+            running.end();
             runtime.block_on(yield_now());
             assert_eq!(Arc::strong_count(&is_over), 1);
         }
@@ -303,7 +305,7 @@ mod tests {
     #[test]
     fn a_task_that_panics_takes_its_value_along() {
         let (idle, numbers) = (idle(), PerRuntime::default());
-        let (place, ()) = numbers.get_or_start(
+        let (running, ()) = numbers.get_or_start(
             idle.handle(),
             || 0,
             |guard| async move {
@@ -313,7 +315,7 @@ mod tests {
             |_| {},
         );
         idle.block_on(yield_now());
-        assert_eq!(place.get(|_| ()), None);
+        assert_eq!(running.get(|_| ()), None);
     }
 
     /// Threads hand work to tasks that end whenever they have none, on runtimes of which one is shut down
@@ -341,7 +343,7 @@ mod tests {
                     for n in 0..EACH {
                         let serve = |lane: Guard<VecDeque<Work>>| async move {
                             while lane.end_if(|lane| lane.is_empty()).is_none() {
-                                drop(lane.place().get(VecDeque::pop_front));
+                                drop(lane.running().get(VecDeque::pop_front));
                                 yield_now().await;
                             }
                         };

@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -13,11 +13,18 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::timers::LocalSleep;
+use crate::{mutex::Mutex, timers::LocalSleep};
 
 /// How long before its end a claim is reported as lost, because Tokio's timer may be a millisecond late, and
 /// the task that waits a moment.
 const EARLY: Duration = Duration::from_millis(2);
+
+/// Returns how long a lease is valid for its holder, from when the request was sent: what Redis grants, minus a
+/// margin for the precision of the wheel and for clocks that run at different speeds.
+pub(crate) fn valid_for(granted: Duration, tick: Duration) -> Duration {
+    let margin = (tick * 2 + Duration::from_millis(10)).max(granted / 100);
+    granted.saturating_sub(margin)
+}
 
 /// Until when a claim is valid. It can be extended until it has expired or been lost, and never afterwards.
 #[derive(Clone)]
@@ -44,24 +51,20 @@ impl Validity {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the instant from which the holder must no longer assume that it holds the claim.
     pub(crate) fn until(&self) -> Instant {
-        self.lock().until
+        self.ends.lock().until
     }
 
     /// Returns what [`until`](Validity::until) was before the claim was lost or given up.
     pub(crate) fn granted(&self) -> Instant {
-        self.lock().granted
+        self.ends.lock().granted
     }
 
     /// Moves the end to a later instant. Returns `false` and changes nothing if the claim has expired or been
     /// lost.
     pub(crate) fn extend(&self, until: Instant) -> bool {
-        let mut ends = self.lock();
+        let mut ends = self.ends.lock();
         if self.lost.is_cancelled() || ends.until <= Instant::now() {
             drop(ends);
             self.lose();
@@ -74,7 +77,7 @@ impl Validity {
 
     /// Ends the claim immediately and permanently, and wakes everyone who waits for its loss.
     pub(crate) fn lose(&self) {
-        let mut ends = self.lock();
+        let mut ends = self.ends.lock();
         ends.until = ends.until.min(Instant::now());
         drop(ends);
         self.lost.cancel();
@@ -82,7 +85,7 @@ impl Validity {
 
     /// Ends a claim that has been held until it expired.
     pub(crate) fn run_out(&self) {
-        let mut ends = self.lock();
+        let mut ends = self.ends.lock();
         ends.granted = ends.granted.min(Instant::now());
         drop(ends);
         self.lose();
@@ -108,7 +111,7 @@ impl Validity {
 
     /// Ends the claim if it is about to expire. Otherwise, returns when it will be.
     fn run_out_in_time(&self) -> Option<Instant> {
-        let mut ends = self.lock();
+        let mut ends = self.ends.lock();
         let (now, end) = (Instant::now(), reported_at(ends.until));
         if end > now {
             return Some(end);

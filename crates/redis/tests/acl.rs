@@ -181,11 +181,11 @@ async fn a_user_without_a_command_of_the_scripts_has_no_leases_and_is_told_so() 
     assert!(keys.is_empty(), "{keys:?}");
 }
 
-/// The commands of a row of the table of rights in guarantees.md, as rules for a user.
+/// The commands of a row of the table of rights in operations.md, as rules for a user.
 fn documented(row: &str) -> Vec<String> {
-    let guarantees = include_str!("../docs/guarantees.md");
+    let operations = include_str!("../docs/operations.md");
     let row = format!("| {row} | ");
-    let line = guarantees
+    let line = operations
         .lines()
         .find_map(|line| line.strip_prefix(&row))
         .expect("a row");

@@ -3,7 +3,7 @@
 //!
 //! `TICKWHEEL_FAILOVERS` is the number of failovers in each test, 1 by default. Each prints a line. They
 //! alternate: the machine is idle or busy, the client has no response timeout or one of half a second, and
-//! the jobs wait in Redis or have been claimed by a worker. `docs/guarantees.md` has the distribution over a
+//! the jobs wait in Redis or have been claimed by a worker. `docs/operations.md` has the distribution over a
 //! long run.
 
 use std::{

@@ -1,4 +1,4 @@
-//! A user (ACL) with exactly the rights that docs/guarantees.md lists for queues can make every call of a queue.
+//! A user (ACL) with exactly the rights that docs/operations.md lists for queues can make every call of a queue.
 
 mod support;
 
@@ -15,9 +15,9 @@ use tickwheel_redis::{DelayedJobs, Error, Notifications};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The commands of a row of the table of rights in guarantees.md.
+/// The commands of a row of the table of rights in operations.md.
 fn documented(row: &str) -> Vec<String> {
-    let docs = include_str!("../docs/guarantees.md");
+    let docs = include_str!("../docs/operations.md");
     let row = format!("| {row} | ");
     let row = docs
         .lines()

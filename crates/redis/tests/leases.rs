@@ -331,39 +331,6 @@ async fn a_policy_that_evicts_is_refused() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_read_info_may_have_leases() {
-    let server = Server::start();
-    let rules = [
-        "ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all", "-info",
-    ];
-    let _: () = server.command(&rules);
-    let url = format!("redis://worker:secret@127.0.0.1:{}/", server.port());
-    let leases = Leases::new(&Wheel::new(), connect(&url).await);
-    assert!(try_acquire(&leases, "x").await.is_some());
-}
-
-#[tokio::test]
-async fn a_release_needs_no_right_to_publish() {
-    let server = Server::start();
-    let rules = [
-        "ACL",
-        "SETUSER",
-        "worker",
-        "on",
-        ">secret",
-        "~*",
-        "resetchannels",
-        "+@all",
-    ];
-    let _: () = server.command(&rules);
-    let url = format!("redis://worker:secret@127.0.0.1:{}/", server.port());
-    let leases = Leases::new(&Wheel::new(), connect(&url).await);
-    let lease = try_acquire(&leases, "x").await.unwrap();
-    assert!(lease.release().await.unwrap());
-    assert!(try_acquire(&leases, "x").await.is_some());
-}
-
-#[tokio::test]
 async fn a_key_of_another_type_is_a_clear_error() {
     let server = Server::start();
     let leases = leases(&server).await;
@@ -673,23 +640,6 @@ async fn a_lease_that_goes_round_in_a_process_costs_two_requests_each_time() {
     assert!(asked <= 2 * 8 * 25 + more, "{asked} requests for 200 leases");
     let subscriptions: String = server.command(&["INFO", "commandstats"]);
     assert!(!subscriptions.contains("cmdstat_subscribe"), "{subscriptions}");
-}
-
-#[tokio::test]
-async fn a_runtime_that_has_gone() {
-    let server = Server::start();
-    let url = server.url();
-    let lease = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async {
-            let leases = Leases::new(&Wheel::new(), connect(&url).await);
-            leases.try_acquire("x", MINUTE).await.unwrap().unwrap()
-        })
-    })
-    .join()
-    .unwrap();
-    assert!(lease.lost().now_or_never().is_some());
-    assert!(matches!(lease.release().await, Err(Error::NoRuntime)));
 }
 
 /// Takes the lease again and again, and checks from inside that it is alone.

@@ -1,14 +1,15 @@
 //! `Calls`: the three scripts of a lease and the keys they use.
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, select};
+use redis::FromRedisValue;
 use tokio::time::Instant;
 
 use crate::{
     error::Error,
     server::{
-        connection::Connection,
+        erased::Server,
         keys::Tag,
         nonce::Nonce,
         script::{Call, Script},
@@ -63,9 +64,9 @@ pub(super) enum RenewedKeys {
     HolderAlone,
 }
 
-/// What Redis is told of a process that waits for a lease, so that each of several processes has its turn.
+/// What Redis is told of a process that waits for a lease, so that each of several processes has its standing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct Standing {
     pub(super) group: Nonce,
     /// How long it has waited since it last had the lease.
     pub(super) waited: Duration,
@@ -84,14 +85,14 @@ impl Calls {
         }
     }
 
-    /// Asks for the lease. Whoever does not wait for it has no `turn`.
+    /// Asks for the lease. Whoever does not wait for it has no `standing`.
     pub(super) async fn acquire(
         &self,
-        connection: &impl Connection,
-        turn: Option<Turn>,
+        server: &dyn Server,
+        standing: Option<Standing>,
     ) -> Result<Acquired, Error> {
-        let (group, waited, seen) = match turn {
-            Some(turn) => (turn.group.to_string(), turn.waited, turn.seen),
+        let (group, waited, seen) = match standing {
+            Some(standing) => (standing.group.to_string(), standing.waited, standing.seen),
             None => Default::default(),
         };
         let call = ACQUIRE
@@ -107,7 +108,7 @@ impl Calls {
             .arg(seen.map_or_else(String::new, |seen| seen.to_string()));
         // The token arrives as text, because it comes close to the largest integer that a Lua number
         // represents exactly.
-        let (yes, number, holder): (bool, i64, String) = call.send(connection).await?;
+        let (yes, number, holder): (bool, i64, String) = send(server, call).await?;
         Ok(match (yes, u64::try_from(number)) {
             (true, Ok(token)) => Acquired::Yes { token },
             (_, left) => Acquired::No {
@@ -123,18 +124,18 @@ impl Calls {
         &self,
         keys: RenewedKeys,
         token: u64,
-        connection: &impl Connection,
+        server: &dyn Server,
     ) -> Result<bool, Error> {
         let alone = self.renewal(token, RENEW.call().key(self.holder()));
         if keys == RenewedKeys::HolderAlone {
-            return alone.send(connection).await;
+            return send(server, alone).await;
         }
         let both = self.renewal(token, RENEW.call().key(self.holder()).key(&self.fence));
-        let mut both = pin!(both.send(connection));
+        let mut both = pin!(send(server, both));
         if let Some(answer) = timers::until(Instant::now() + self.ttl / 3, &mut both).await {
             return answer;
         }
-        match select(both, pin!(alone.send(connection))).await {
+        match select(both, pin!(send(server, alone))).await {
             Either::Left((Err(_), alone)) => alone.await,
             Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
         }
@@ -184,6 +185,12 @@ impl Calls {
 /// Returns the channel on which releases are published.
 pub(super) fn channel(tag: &Tag) -> String {
     tag.key("released")
+}
+
+/// Sends a call once.
+pub(super) async fn send<T: FromRedisValue>(server: &dyn Server, call: Call) -> Result<T, Error> {
+    let answer = server.send(Arc::new(call)).await?;
+    redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
 }
 
 /// Rounds up, because the lease must not end in Redis before it ends for the holder.

@@ -6,18 +6,14 @@ use tokio::time::Instant;
 
 use crate::{
     error::Error,
-    server::{connection::Connection, keys::Tag, nonce::random_part, script::Script},
-    timers,
+    server::{erased::Server, keys::Tag, retry::ask, script::Script},
 };
 
 static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));
 
 /// How long the question is repeated while Redis does not answer, and how long one attempt may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(5);
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// The pause after a failed attempt, which doubles from the first value to the second.
-const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Who holds a lease, as [`Leases::holder`](super::Leases::holder) found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,25 +30,14 @@ pub struct Holder {
 }
 
 /// Asks for the holder, and again while Redis is away.
-pub(super) async fn find(connection: &impl Connection, tag: &Tag) -> Result<Option<Holder>, Error> {
+pub(super) async fn find(server: &dyn Server, tag: &Tag) -> Result<Option<Holder>, Error> {
     let call = HOLDER.call().key(tag.key("holder"));
-    let began = Instant::now();
-    let last = began + PATIENCE;
-    let mut pause = PAUSE;
-    loop {
-        let by = last.min(Instant::now() + ATTEMPT);
-        let found = timers::until(by, call.send::<Option<(u64, i64)>>(connection)).await;
-        let error = match found {
-            Some(Ok(found)) => return Ok(found.and_then(read)),
-            Some(Err(error)) => error,
-            None => Error::NoAnswer { waited: ATTEMPT },
-        };
-        if !error.is_passing() || Instant::now() + pause >= last {
-            return Err(error.after(began.elapsed()));
-        }
-        timers::sleep(pause / 2 + random_part(pause / 2)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
+    ask(server, call, ATTEMPT, Instant::now() + LIMIT, |answer| {
+        let found: Option<(u64, i64)> =
+            redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))?;
+        Ok(found.and_then(read))
+    })
+    .await
 }
 
 /// Reads an answer, in which what is left is what `PTTL` says.

@@ -22,16 +22,16 @@ use tokio::{
 };
 
 use super::{
-    calls::{Calls, RenewedKeys},
-    state::{self, Answer, Step},
+    calls::{Calls, RenewedKeys, send},
+    line::Waiters,
+    state::{self, Outcome, Step},
     stats::{HeldLease, LeaseStats},
-    waiters::Waiters,
     windows::Windows,
 };
 use crate::{
     error::Error,
-    per_runtime::{Guard, PerRuntime, Place},
-    server::{connection::Connection, nonce::random_part, script::Call},
+    per_runtime::{Guard, PerRuntime, Running},
+    server::{erased::Server, nonce::random_part, retry::Backoff, script::Call},
     timers::{self, LocalEntry},
 };
 
@@ -73,7 +73,7 @@ impl Keepers {
     }
 
     /// Returns the keeper of a runtime, which is started if there is none.
-    fn keeper(self: &Arc<Keepers>, runtime: &Handle) -> Place<mpsc::UnboundedSender<Work>> {
+    fn keeper(self: &Arc<Keepers>, runtime: &Handle) -> Running<mpsc::UnboundedSender<Work>> {
         let (sender, new) = mpsc::unbounded_channel();
         // Leases that are held last longer than the `Leases` that acquired them.
         let keepers = self.clone();
@@ -149,7 +149,7 @@ impl Turn {
 }
 
 /// A lease that is held.
-pub(super) struct Held<C> {
+pub(super) struct Held {
     pub(super) calls: Calls,
     pub(super) token: u64,
     pub(super) state: state::State,
@@ -159,10 +159,10 @@ pub(super) struct Held<C> {
     pub(super) stats: Arc<LeaseStats>,
     /// Receives a message when the holder releases the lease, and is closed when the lease is dropped.
     pub(super) given_up: oneshot::Receiver<()>,
-    pub(super) releasing: Releasing<C>,
+    pub(super) releasing: Releasing,
 }
 
-impl<C: Connection> Held<C> {
+impl Held {
     /// Renews the lease until it is given up or lost, and releases it unless the holder does.
     pub(super) async fn keep(self, windows: Arc<Windows>) {
         let Held {
@@ -180,7 +180,7 @@ impl<C: Connection> Held<C> {
             loop {
                 match state.next(Instant::now()) {
                     Step::Renew => {
-                        let renewal = calls.renew(keys, token, &releasing.connection);
+                        let renewal = calls.renew(keys, token, &*releasing.server);
                         request = Some(Box::pin(windows.send(calls.slot(), renewal)));
                     }
                     Step::Lose => {
@@ -208,22 +208,22 @@ impl<C: Connection> Held<C> {
                             }
                             (sent, renewed) = async { request.as_mut().unwrap().await }, if request.is_some() => {
                                 request = None;
-                                let answer = match renewed {
+                                let outcome = match renewed {
                                     Ok(true) => {
                                         stats.renewals.renewed.increment();
                                         keys = RenewedKeys::Both;
-                                        Answer::Renewed { sent }
+                                        Outcome::Renewed { sent }
                                     }
-                                    Ok(false) => Answer::Refused,
+                                    Ok(false) => Outcome::Refused,
                                     Err(error) => {
                                         stats.renewals.failed.increment();
                                         tracing::debug!(%error, "a lease could not be renewed; it is tried again");
                                         keys = RenewedKeys::HolderAlone;
-                                        Answer::Failed
+                                        Outcome::Failed
                                     }
                                 };
-                                state.answered(Instant::now(), answer, random_part);
-                                if matches!(answer, Answer::Renewed { .. })
+                                state.answered(Instant::now(), outcome, random_part);
+                                if matches!(outcome, Outcome::Renewed { .. })
                                     && !lease.validity.extend(state.valid_until())
                                 {
                                     state.lose();
@@ -252,8 +252,8 @@ impl<C: Connection> Held<C> {
 
 /// Everything that is needed to release a lease.
 #[derive(Clone)]
-pub(super) struct Releasing<C> {
-    pub(super) connection: C,
+pub(super) struct Releasing {
+    pub(super) server: Arc<dyn Server>,
     pub(super) ttl: Duration,
     pub(super) waiters: Arc<Waiters>,
     /// The key under which the next tasks wait for it.
@@ -275,23 +275,22 @@ const HELD_AND_UNTOLD: i64 = 2;
 /// gets its error.
 const ANSWER: Duration = Duration::from_secs(1);
 
-impl<C: Connection> Releasing<C> {
+impl Releasing {
     /// Releases the lease, also through an outage, until it must have expired by itself. The caller gets the
     /// first answer, or the error once the outage has lasted for `ANSWER`, or `NoAnswer` at the end of the
     /// lease.
     pub(super) async fn run(self, call: Call, asked: Asked) {
-        let send = || call.send::<i64>(&self.connection);
-        self.repeat(send, Some(asked)).await;
+        let attempt = || send(&*self.server, call.clone());
+        self.repeat(attempt, Some(asked)).await;
     }
 
     /// Does the same for nobody, in a keeper's task.
     pub(super) async fn run_in_background(self, call: Call, windows: &Windows) {
-        let send = || {
-            windows
-                .send(self.slot, call.send::<i64>(&self.connection))
-                .map(|(_, answer)| answer)
+        let attempt = async || {
+            let request = send(&*self.server, call.clone());
+            windows.send(self.slot, request).await.1
         };
-        self.repeat(send, None).await;
+        self.repeat(attempt, None).await;
     }
 
     /// Returns the release as work of a keeper.
@@ -299,19 +298,19 @@ impl<C: Connection> Releasing<C> {
         Box::new(|windows| async move { self.run_in_background(call, &windows).await }.boxed())
     }
 
-    async fn repeat<F>(&self, send: impl Fn() -> F, mut asked: Option<Asked>)
+    async fn repeat<F>(&self, attempt: impl Fn() -> F, mut asked: Option<Asked>)
     where
         F: Future<Output = Result<i64, Error>>,
     {
         let start = Instant::now();
         let end = start + self.ttl.max(ANSWER);
         let held = asked.as_ref().is_some_and(|asked| start < asked.valid_until);
-        let mut pause = Duration::from_millis(20);
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
         loop {
             let by = asked
                 .as_ref()
                 .map_or(end, |asked| asked.valid_until.max(start + ANSWER));
-            let outcome = timers::until(by, send()).await;
+            let outcome = timers::until(by, attempt()).await;
             let outcome = outcome.unwrap_or_else(|| {
                 Err(Error::NoAnswer {
                     waited: start.elapsed(),
@@ -345,8 +344,7 @@ impl<C: Connection> Releasing<C> {
                     }
                 }
             }
-            timers::sleep(pause - random_part(pause / 4)).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
+            timers::sleep(backoff.next_pause()).await;
         }
     }
 }

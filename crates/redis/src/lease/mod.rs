@@ -1,7 +1,7 @@
-//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has
-//! the acquired `Lease`, and `holder` finds who has one.
+//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `lease` has
+//! the `Lease`, and `holder` finds who has one.
 
-use std::{fmt, mem, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, mem, sync::Arc, time::Duration};
 
 use tickwheel::Wheel;
 use tickwheel_exported::Source;
@@ -11,32 +11,38 @@ use crate::{
     error::{Error, check_name},
     exported::Watched,
     server::{
-        connection::Connection, keys::Tag, nonce::random_part, notifications::Notifications, policy::Policy,
+        connection::Connection,
+        erased::{Server, connected},
+        keys::Tag,
+        notifications::Notifications,
+        policy::Policy,
+        retry::Backoff,
     },
     timers::LocalEntry,
 };
 
-mod acquired;
-mod asking;
+mod acquire;
 mod calls;
 mod holder;
 mod keeper;
+#[expect(clippy::module_inception, reason = "it has the type `Lease`")]
+mod lease;
+mod line;
 #[cfg(test)]
 mod model;
 mod release;
 mod state;
 mod stats;
-mod waiters;
 mod windows;
 
-use asking::{Asking, Attempt};
+use acquire::{Acquisition, Asking};
 use keeper::Keepers;
+use line::Waiters;
 use state::Terms;
 use stats::{LeaseLabels, LeaseStats};
-use waiters::Waiters;
 
-pub use acquired::Lease;
 pub use holder::Holder;
+pub use lease::Lease;
 
 /// A factory of leases on one Redis server or cluster.
 ///
@@ -68,10 +74,11 @@ pub use holder::Holder;
 #[derive(Clone)]
 pub struct Leases<C> {
     wheel: Wheel,
-    connection: C,
+    server: Arc<dyn Server>,
+    /// What the server was made of.
+    connection: PhantomData<C>,
     prefix: Arc<str>,
     notifications: Option<Notifications>,
-    policy: Arc<Policy>,
     waiters: Arc<Waiters>,
     keepers: Arc<Keepers>,
     stats: Arc<LeaseStats>,
@@ -82,6 +89,8 @@ const POLL: Duration = Duration::from_secs(1);
 /// The first such time of one that nobody tells of a release, after which it grows. A lease that changes
 /// hands quickly has another holder by then, and whoever finds another holder is entered into the line.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
+/// The first pause of an `acquire` that has failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 impl<C: Connection> Leases<C> {
     /// Creates leases on the server or cluster of `connection`, timed by `wheel`.
@@ -101,10 +110,10 @@ impl<C: Connection> Leases<C> {
     pub fn new(wheel: &Wheel, connection: C) -> Leases<C> {
         Leases {
             wheel: wheel.clone(),
-            connection,
+            server: connected(connection, Policy::for_keys_that_expire()),
+            connection: PhantomData,
             prefix: "tickwheel:lease".into(),
             notifications: None,
-            policy: Arc::new(Policy::for_keys_that_expire()),
             waiters: Arc::default(),
             keepers: Arc::default(),
             stats: Arc::default(),
@@ -196,8 +205,8 @@ impl<C: Connection> Leases<C> {
         let (tag, terms) = self.check(name, ttl)?;
         let mut asking = Asking::new(self, name, &tag, terms);
         match asking.attempt(None).await? {
-            Attempt::Held(lease) => Ok(Some(lease)),
-            Attempt::Taken { .. } => Ok(None),
+            Acquisition::Held(lease) => Ok(Some(lease)),
+            Acquisition::Taken { .. } => Ok(None),
         }
     }
 
@@ -243,7 +252,7 @@ impl<C: Connection> Leases<C> {
         let waiter = self.waiters.waiter(tag.key(""));
         waiter.first().await;
         let mut asking = Asking::new(self, name, &tag, terms);
-        let mut backoff = Duration::from_millis(50);
+        let mut backoff = Backoff::new(FIRST_PAUSE, POLL);
         let mut look_again = FIRST_LOOK;
         // Redis would only confirm what is known here.
         let mut known_as_held = waiter.is_held_here();
@@ -253,16 +262,16 @@ impl<C: Connection> Leases<C> {
             } else {
                 waiter.forget_releases();
                 let answer = waiter.stay(asking.attempt(Some(&waiter))).await;
-                if let (Err(_) | Ok(Attempt::Taken { .. }), None, Some(notifications)) =
+                if let (Err(_) | Ok(Acquisition::Taken { .. }), None, Some(notifications)) =
                     (&answer, waiter.listener(), &self.notifications)
                 {
                     waiter.listen(notifications.listen(calls::channel(&tag)));
                 }
                 match answer {
-                    Ok(Attempt::Held(lease)) => return Ok(lease),
-                    Ok(Attempt::Taken { left, token }) => {
+                    Ok(Acquisition::Held(lease)) => return Ok(lease),
+                    Ok(Acquisition::Taken { left, token }) => {
                         waiter.saw(token);
-                        backoff = Duration::from_millis(50);
+                        backoff = Backoff::new(FIRST_PAUSE, POLL);
                         // A millisecond more, so that it has gone.
                         let pause = left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL));
                         if self.notifications.is_some() {
@@ -275,8 +284,7 @@ impl<C: Connection> Leases<C> {
                     }
                     Err(error) if error.is_passing() => {
                         tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");
-                        backoff = (backoff * 2).min(POLL);
-                        backoff - random_part(backoff / 2)
+                        backoff.next_pause()
                     }
                     Err(error) => return Err(error),
                 }
@@ -327,7 +335,7 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub async fn holder(&self, name: &str) -> Result<Option<Holder>, Error> {
-        holder::find(&self.connection, &self.tag(name)?).await
+        holder::find(&*self.server, &self.tag(name)?).await
     }
 
     /// Returns what an exporter reports of the leases that were acquired through this `Leases` and its clones,

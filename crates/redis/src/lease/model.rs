@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::state::{Answer, State, Step, Terms};
+use super::state::{Outcome, State, Step, Terms};
 
 /// Redis: who holds, and until when. Time is counted from the start.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ enum Event {
         sent: Instant,
         answer: Option<Duration>,
     },
-    Answer(u32, Answer),
+    Answer(u32, Outcome),
     Release,
 }
 
@@ -187,10 +187,10 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
                         Fate::Answered(there, back) => add(&mut agenda, now + there, renewal(Some(back))),
                         Fate::AnswerLost(there, known) => {
                             add(&mut agenda, now + there, renewal(None));
-                            add(&mut agenda, now + known, Event::Answer(renewals, Answer::Failed));
+                            add(&mut agenda, now + known, Event::Answer(renewals, Outcome::Failed));
                         }
                         Fate::Lost(known) => {
-                            add(&mut agenda, now + known, Event::Answer(renewals, Answer::Failed))
+                            add(&mut agenda, now + known, Event::Answer(renewals, Outcome::Failed))
                         }
                         Fate::Silence(there) => add(&mut agenda, now + there, renewal(None)),
                     }
@@ -199,9 +199,9 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
                     let renewed = redis.renew(now, script.ttl);
                     if let Some(back) = answer {
                         let answer = if renewed {
-                            Answer::Renewed { sent }
+                            Outcome::Renewed { sent }
                         } else {
-                            Answer::Refused
+                            Outcome::Refused
                         };
                         add(&mut agenda, now + back, Event::Answer(renewals, answer));
                     }
@@ -215,7 +215,7 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
                         summary.too_late += 1;
                     }
                     state.answered(at, answer, |of| of.mul_f64(part));
-                    summary.renewed += u32::from(matches!(answer, Answer::Renewed { .. }));
+                    summary.renewed += u32::from(matches!(answer, Outcome::Renewed { .. }));
                     look = true;
                 }
                 Event::Answer(..) => {}

@@ -1,4 +1,4 @@
-//! `Release`: releases a lease on behalf of its holder, which waits for the answer.
+//! `Ending`: releases a lease on behalf of its holder, which waits for the answer.
 
 use std::{
     future::poll_fn,
@@ -6,42 +6,15 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, future::BoxFuture};
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use super::keeper::{Asked, Keepers, Releasing, Work};
-use crate::{
-    error::Error,
-    server::{connection::Connection, script::Call},
-};
-
-/// The release of a lease over a connection of any type.
-pub(super) trait Release: Send + Sync {
-    /// Runs the release. It may have to continue after it has answered whoever asked.
-    fn run(self: Box<Self>, asked: Asked) -> BoxFuture<'static, ()>;
-    /// Returns the release as work of a keeper.
-    fn in_background(self: Box<Self>) -> Work;
-}
-
-/// A release over the connection of a keeper.
-pub(super) struct OnConnection<C> {
-    pub(super) releasing: Releasing<C>,
-    pub(super) call: Call,
-}
-
-impl<C: Connection> Release for OnConnection<C> {
-    fn run(self: Box<Self>, asked: Asked) -> BoxFuture<'static, ()> {
-        Box::pin(self.releasing.run(self.call, asked))
-    }
-
-    fn in_background(self: Box<Self>) -> Work {
-        self.releasing.work(self.call)
-    }
-}
+use super::keeper::{Asked, Keepers, Releasing};
+use crate::{error::Error, server::script::Call};
 
 /// What a holder uses to give up its lease.
 pub(super) struct Ending {
-    release: Option<Box<dyn Release>>,
+    release: Option<(Releasing, Call)>,
     /// A message tells the lease's future that the holder releases the lease; dropping the sender tells it to
     /// release the lease itself.
     given_up: Option<oneshot::Sender<()>>,
@@ -52,7 +25,7 @@ pub(super) struct Ending {
 
 impl Ending {
     pub(super) fn new(
-        release: Box<dyn Release>,
+        release: (Releasing, Call),
         given_up: oneshot::Sender<()>,
         keepers: Arc<Keepers>,
         runtime: Handle,
@@ -70,12 +43,12 @@ impl Ending {
         let Ok(here) = Handle::try_current() else {
             return Err(Error::NoRuntime);
         };
-        let (Some(given_up), Some(release)) = (self.given_up.take(), self.release.take()) else {
+        let (Some(given_up), Some((releasing, call))) = (self.given_up.take(), self.release.take()) else {
             return Err(Error::NoRuntime);
         };
         let (answer, mut answered) = oneshot::channel();
         let mut under_way = UnderWay {
-            run: Some(release.run(Asked { answer, valid_until })),
+            run: Some(releasing.run(call, Asked { answer, valid_until }).boxed()),
             keepers: self.keepers.clone(),
             runtime: here,
         };
@@ -96,7 +69,7 @@ impl Drop for Ending {
     /// Releases a lease that was dropped. Where its own runtime cannot do it, or may be idle, the current one
     /// does.
     fn drop(&mut self) {
-        let (Some(given_up), Some(release)) = (self.given_up.take(), self.release.take()) else {
+        let (Some(given_up), Some((releasing, call))) = (self.given_up.take(), self.release.take()) else {
             return;
         };
         let is_elsewhere = Handle::try_current().is_ok_and(|here| here.id() != self.runtime.id());
@@ -104,7 +77,7 @@ impl Drop for Ending {
             return;
         }
         let _ = given_up.send(());
-        self.keepers.adopt(&self.runtime, release.in_background());
+        self.keepers.adopt(&self.runtime, releasing.work(call));
     }
 }
 

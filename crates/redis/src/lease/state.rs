@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::error::shortest_lease;
+use crate::{error::shortest_lease, validity::valid_for};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -59,7 +59,7 @@ pub(super) enum Step {
 
 /// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Outcome {
     /// The lease was renewed by a request that was sent at this instant.
     Renewed { sent: Instant },
     /// This holder no longer holds the lease.
@@ -80,8 +80,7 @@ impl Terms {
 
     /// Returns how long a grant is valid for the holder, from the time of its request.
     pub(super) fn validity(self) -> Duration {
-        let margin = (self.tick * 2 + Duration::from_millis(10)).max(self.ttl / 100);
-        self.ttl - margin
+        valid_for(self.ttl, self.tick)
     }
 
     /// How long before its end a lease is given up, because a sleep may be a tick late.
@@ -145,20 +144,20 @@ impl State {
     }
 
     /// Records the outcome of the renewal in flight.
-    pub(super) fn answered(&mut self, now: Instant, answer: Answer, jitter: impl Fn(Duration) -> Duration) {
+    pub(super) fn answered(&mut self, now: Instant, outcome: Outcome, jitter: impl Fn(Duration) -> Duration) {
         if self.phase != Phase::Renewing {
             return;
         }
-        match answer {
+        match outcome {
             _ if now >= self.valid_until() => self.phase = Phase::Lost,
-            Answer::Refused => self.phase = Phase::Lost,
-            Answer::Renewed { sent } => {
+            Outcome::Refused => self.phase = Phase::Lost,
+            Outcome::Renewed { sent } => {
                 self.sent = sent;
                 self.phase = Phase::Resting {
                     renew_at: sent + self.terms.renewal(jitter),
                 };
             }
-            Answer::Failed => {
+            Outcome::Failed => {
                 self.phase = Phase::Resting {
                     renew_at: now + self.terms.retry(jitter),
                 };

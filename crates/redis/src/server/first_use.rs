@@ -11,7 +11,7 @@ use crate::{error::Error, timers};
 
 /// How long others wait for whoever is at it. Longer than a round trip takes; short, because its future may
 /// not be polled any more.
-const PATIENCE: Duration = Duration::from_millis(100);
+const WAIT_FOR_OTHERS: Duration = Duration::from_millis(100);
 
 /// A check that is repeated until it has succeeded once.
 #[derive(Debug, Default)]
@@ -27,17 +27,17 @@ impl FirstUse {
     where
         F: Future<Output = Result<(), Error>>,
     {
-        let patience = Instant::now() + PATIENCE;
+        let wait_until = Instant::now() + WAIT_FOR_OTHERS;
         loop {
             if self.succeeded.load(Ordering::Acquire) {
                 return Ok(());
             }
             let ended = self.ended.notified();
             if !self.under_way.swap(true, Ordering::AcqRel) {
-                let _turn = Turn(self);
+                let _trying = Trying(self);
                 return self.run(check()).await;
             }
-            if timers::until(patience, ended).await.is_none() {
+            if timers::until(wait_until, ended).await.is_none() {
                 return self.run(check()).await;
             }
         }
@@ -50,9 +50,9 @@ impl FirstUse {
     }
 }
 
-struct Turn<'a>(&'a FirstUse);
+struct Trying<'a>(&'a FirstUse);
 
-impl Drop for Turn<'_> {
+impl Drop for Trying<'_> {
     fn drop(&mut self) {
         self.0.under_way.store(false, Ordering::Release);
         self.0.ended.notify_waiters();

@@ -18,7 +18,7 @@ use tokio::{runtime::Handle, time::Instant};
 use super::connection::Connection;
 use crate::{
     mutex::Mutex,
-    per_runtime::{Guard, PerRuntime, Place},
+    per_runtime::{Guard, PerRuntime, Running},
     timers,
 };
 
@@ -50,19 +50,19 @@ use crate::{
 /// # }
 /// ```
 pub struct Reconnecting<C = MultiplexedConnection> {
-    shared: Arc<Links<C>>,
+    shared: Arc<Connections<C>>,
     silence: Duration,
 }
 
 type Connecting<C> = Shared<BoxFuture<'static, RedisResult<C>>>;
 
-struct Links<C> {
+struct Connections<C> {
     connect: Box<dyn Fn() -> BoxFuture<'static, RedisResult<C>> + Send + Sync>,
-    by_runtime: PerRuntime<Link<C>>,
+    by_runtime: PerRuntime<Current<C>>,
 }
 
 /// The connection of one runtime.
-struct Link<C> {
+struct Current<C> {
     connection: Connecting<C>,
     health: Arc<Health>,
 }
@@ -167,7 +167,7 @@ impl<C: Connection> Reconnecting<C> {
         F: Future<Output = RedisResult<C>> + Send + 'static,
     {
         Reconnecting {
-            shared: Arc::new(Links {
+            shared: Arc::new(Connections {
                 connect: Box::new(move || connect().boxed()),
                 by_runtime: PerRuntime::default(),
             }),
@@ -202,7 +202,7 @@ impl<C: Connection> Reconnecting<C> {
     /// Returns the connection of the current runtime if it has been made.
     pub(crate) fn present(&self) -> Option<C> {
         let runtime = Handle::try_current().ok()?.id();
-        let made = |link: &mut Link<C>| link.connection.peek()?.as_ref().ok().cloned();
+        let made = |link: &mut Current<C>| link.connection.peek()?.as_ref().ok().cloned();
         self.shared.by_runtime.get(runtime, made)?
     }
 
@@ -213,9 +213,9 @@ impl<C: Connection> Reconnecting<C> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(io::Error::other("there is no Tokio runtime").into());
         };
-        let (place, Link { connection, health }) = self.shared.link(&runtime);
-        let mut request = Request {
-            place,
+        let (running, Current { connection, health }) = self.shared.link(&runtime);
+        let mut request = InFlight {
+            running,
             health,
             sent: Instant::now(),
             silence: self.silence,
@@ -241,19 +241,19 @@ impl<C: Connection> Reconnecting<C> {
     }
 }
 
-impl<C: Connection> Links<C> {
+impl<C: Connection> Connections<C> {
     /// Returns the connection of a runtime, which is made if there is none, and forgotten when the runtime
     /// has been shut down.
-    fn link(&self, runtime: &Handle) -> (Place<Link<C>>, Link<C>) {
-        let make = || Link {
+    fn link(&self, runtime: &Handle) -> (Running<Current<C>>, Current<C>) {
+        let make = || Current {
             connection: (self.connect)().shared(),
             health: Arc::default(),
         };
-        let last = |guard: Guard<Link<C>>| async move {
+        let last = |guard: Guard<Current<C>>| async move {
             let _guard = guard;
             pending().await
         };
-        let read = |link: &mut Link<C>| Link {
+        let read = |link: &mut Current<C>| Current {
             connection: link.connection.clone(),
             health: link.health.clone(),
         };
@@ -262,15 +262,15 @@ impl<C: Connection> Links<C> {
 }
 
 /// A request that waits for its answer.
-struct Request<C> {
-    place: Place<Link<C>>,
+struct InFlight<C> {
+    running: Running<Current<C>>,
     health: Arc<Health>,
     sent: Instant,
     silence: Duration,
     is_over: bool,
 }
 
-impl<C> Request<C> {
+impl<C> InFlight<C> {
     /// Returns when the connection will have been silent for too long unless it answers before.
     fn silent_at(&self) -> Instant {
         let quiet = self.health.0.lock().last_answer.max(self.sent) + self.silence;
@@ -279,7 +279,7 @@ impl<C> Request<C> {
 
     /// Forgets the connection, so that the next request makes another.
     fn replace(&self) {
-        drop(self.place.end());
+        drop(self.running.end());
     }
 
     fn give_up(&mut self) -> RedisError {
@@ -321,7 +321,7 @@ impl<C> Request<C> {
     }
 }
 
-impl<C> Drop for Request<C> {
+impl<C> Drop for InFlight<C> {
     /// The caller has waited for long enough, if it has.
     fn drop(&mut self) {
         if !self.is_over && self.sent.elapsed() >= GIVEN_UP {

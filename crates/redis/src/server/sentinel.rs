@@ -1,12 +1,6 @@
 //! A connection that follows the master of a set-up with Redis Sentinel.
 
-use std::{
-    collections::HashMap,
-    fmt, io,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, io, sync::Arc, thread, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use redis::{
@@ -21,7 +15,8 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::server::reconnecting::{Reconnecting, connect};
+use super::reconnecting::{Reconnecting, connect};
+use crate::mutex::Mutex;
 
 /// A connection that asks the sentinels where the master is, and asks them again when the master is gone,
 /// silent, or has become a replica.
@@ -37,8 +32,9 @@ use crate::server::reconnecting::{Reconnecting, connect};
 /// - it refuses a request because it has become a replica.
 ///
 /// What was under way then fails, and the next request goes to the master that the sentinels name by then.
-/// Until they have agreed on one, requests fail with errors that leases and queues wait out. See
-/// `docs/guarantees.md` for what a failover means for them.
+/// Until they have agreed on one, requests fail with errors that leases and queues wait out. A name that no
+/// sentinel knows is an error that they return at once. See `docs/operations.md` for what a failover means for
+/// them.
 ///
 /// The client is to be one for the master, `SentinelServerType::Master`. Its sentinels are asked on a thread
 /// of their own, for a few milliseconds at each lookup, so that no runtime waits for another.
@@ -173,7 +169,7 @@ impl ConnectionLike for ToMaster {
 }
 
 /// How long the sentinels may take to answer. The `redis` crate gives up each of them after half a second.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SENTINELS_LIMIT: Duration = Duration::from_secs(3);
 /// How long a sentinel may be silent that is listened to, before it is pinged.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause before another sentinel is listened to.
@@ -260,7 +256,7 @@ impl Master {
         thread::Builder::new()
             .name("tickwheel-sentinel".to_owned())
             .spawn(move || {
-                let mut client = client.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut client = client.lock();
                 // Whoever asked may have given up while others were asking.
                 if !answer.is_closed() {
                     let _ = answer.send(question.ask(&mut client));
@@ -368,7 +364,7 @@ fn address(client: &Client) -> String {
 }
 
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let answer = timeout(PATIENCE, answer).await;
+    let answer = timeout(SENTINELS_LIMIT, answer).await;
     answer.unwrap_or_else(|_| Err(failure(io::ErrorKind::TimedOut, "the sentinels do not answer")))
 }
 

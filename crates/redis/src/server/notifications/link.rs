@@ -9,7 +9,7 @@ use redis::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::Server;
+use super::Endpoint;
 use crate::server::sentinel::Master;
 
 pub(super) enum Link {
@@ -30,11 +30,11 @@ pub(super) enum Message {
 }
 
 impl Link {
-    pub(super) async fn open(server: &Server) -> RedisResult<Link> {
-        match server {
-            Server::Single(client) => Link::single(client).await,
-            Server::Cluster(client) => Link::cluster(client).await,
-            Server::Sentinel(master) => Link::master(master).await,
+    pub(super) async fn open(endpoint: &Endpoint) -> RedisResult<Link> {
+        match endpoint {
+            Endpoint::Single(client) => Link::single(client).await,
+            Endpoint::Cluster(client) => Link::cluster(client).await,
+            Endpoint::Sentinel(master) => Link::master(master).await,
         }
     }
 

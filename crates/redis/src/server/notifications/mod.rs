@@ -22,7 +22,7 @@ use super::sentinel::Master;
 use crate::{
     exported::{Counter, List, Watched},
     mutex::Mutex,
-    per_runtime::{PerRuntime, Place},
+    per_runtime::{PerRuntime, Running},
 };
 
 /// A subscription through which a process learns that a lease was released or that a job has become due
@@ -55,14 +55,14 @@ pub struct Notifications {
 }
 
 struct Hub {
-    server: Server,
+    endpoint: Endpoint,
     stats: Arc<Stats>,
     /// One for each runtime on which somebody listens, so that none of them depends on another.
     subscriptions: PerRuntime<Subscription>,
 }
 
 #[derive(Clone)]
-enum Server {
+enum Endpoint {
     Single(Box<Client>),
     Cluster(Box<ClusterClient>),
     Sentinel(Master),
@@ -149,9 +149,9 @@ impl Drop for Subscription {
 
 impl Hub {
     /// Adds a listener to the subscription of a runtime, which is started if there is none.
-    fn listen(&self, runtime: &Handle, channel: &str, heard: &Arc<Notify>) -> Place<Subscription> {
-        let (server, stats) = (self.server.clone(), self.stats.clone());
-        let serve = |guard| Task::new(guard, server, stats).run();
+    fn listen(&self, runtime: &Handle, channel: &str, heard: &Arc<Notify>) -> Running<Subscription> {
+        let (endpoint, stats) = (self.endpoint.clone(), self.stats.clone());
+        let serve = |guard| Task::new(guard, endpoint, stats).run();
         let add = |subscription: &mut Subscription| subscription.add(channel, heard);
         let (place, ()) = self
             .subscriptions
@@ -172,7 +172,7 @@ impl Notifications {
     /// # Ok::<(), redis::RedisError>(())
     /// ```
     pub fn of(client: Client) -> Notifications {
-        Notifications::new(Server::Single(Box::new(client)))
+        Notifications::new(Endpoint::Single(Box::new(client)))
     }
 
     /// Creates a subscription to a cluster, which connects at first use.
@@ -194,7 +194,7 @@ impl Notifications {
     /// # Ok::<(), redis::RedisError>(())
     /// ```
     pub fn of_cluster(client: ClusterClient) -> Notifications {
-        Notifications::new(Server::Cluster(Box::new(client)))
+        Notifications::new(Endpoint::Cluster(Box::new(client)))
     }
 
     /// Creates a subscription to the master that the sentinels of `client` name, which connects at first use
@@ -216,13 +216,13 @@ impl Notifications {
     /// # Ok::<(), redis::RedisError>(())
     /// ```
     pub fn of_sentinel(client: SentinelClient) -> Notifications {
-        Notifications::new(Server::Sentinel(Master::new(client)))
+        Notifications::new(Endpoint::Sentinel(Master::new(client)))
     }
 
-    fn new(server: Server) -> Notifications {
+    fn new(endpoint: Endpoint) -> Notifications {
         Notifications {
             hub: Arc::new(Hub {
-                server,
+                endpoint,
                 stats: Arc::default(),
                 subscriptions: PerRuntime::default(),
             }),
@@ -280,7 +280,7 @@ pub(crate) struct Listener {
     hub: Arc<Hub>,
     channel: String,
     heard: Arc<Notify>,
-    place: Mutex<Option<Place<Subscription>>>,
+    place: Mutex<Option<Running<Subscription>>>,
 }
 
 impl Listener {

@@ -16,20 +16,20 @@ use tokio::{
 
 use super::{
     super::{connection::guarded, nonce::random_part},
-    Server, Stats, Subscription,
+    Endpoint, Stats, Subscription,
     link::{Link, Message},
 };
 use crate::per_runtime::Guard;
 
 /// How long connecting, subscribing or a ping may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go
 /// unnoticed.
 const SILENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Task {
     guard: Guard<Subscription>,
-    server: Server,
+    endpoint: Endpoint,
     stats: Arc<Stats>,
     changed: Arc<Notify>,
     pauses: Pauses,
@@ -82,11 +82,11 @@ fn is_refusal(error: &RedisError) -> bool {
 }
 
 impl Task {
-    pub(super) fn new(guard: Guard<Subscription>, server: Server, stats: Arc<Stats>) -> Task {
-        let changed = guard.place().get(|subscription| subscription.changed.clone());
+    pub(super) fn new(guard: Guard<Subscription>, endpoint: Endpoint, stats: Arc<Stats>) -> Task {
+        let changed = guard.running().get(|subscription| subscription.changed.clone());
         Task {
             guard,
-            server,
+            endpoint,
             stats,
             changed: changed.unwrap_or_default(),
             pauses: Pauses::default(),
@@ -101,7 +101,7 @@ impl Task {
                 continue;
             }
             let began = Instant::now();
-            let failure = match timeout(PATIENCE, guarded(Link::open(&self.server))).await {
+            let failure = match timeout(CALL_LIMIT, guarded(Link::open(&self.endpoint))).await {
                 Ok(Ok(link)) => {
                     self.connected();
                     self.serve(link).await
@@ -135,7 +135,7 @@ impl Task {
     /// Whether the client of a cluster cannot subscribe because of its protocol, which only the attempt
     /// reveals.
     fn has_resp2(&self, failure: &Failure) -> bool {
-        matches!((&self.server, failure), (Server::Cluster(_), Failure::Redis(error))
+        matches!((&self.endpoint, failure), (Endpoint::Cluster(_), Failure::Redis(error))
             if error.kind() == ErrorKind::InvalidClientConfig)
     }
 
@@ -148,11 +148,13 @@ impl Task {
 
     /// Returns the channels to which somebody listens.
     fn wanted(&self) -> Option<BTreeSet<String>> {
-        self.guard.place().get(|subscription| subscription.channels())
+        self.guard.running().get(|subscription| subscription.channels())
     }
 
     fn wake(&self, channel: &str) {
-        self.guard.place().get(|subscription| subscription.wake(channel));
+        self.guard
+            .running()
+            .get(|subscription| subscription.wake(channel));
     }
 
     /// Serves the listeners until the connection fails.
@@ -200,7 +202,7 @@ impl Task {
                                 // A cluster's client connects to the node anew by itself.
                                 self.stats.failures.increment();
                                 self.stats.reconnects.increment();
-                                self.guard.place().get(|subscription| subscription.wake_all());
+                                self.guard.running().get(|subscription| subscription.wake_all());
                             }
                             None => return Err(Failure::Closed),
                         }
@@ -216,7 +218,7 @@ impl Task {
 }
 
 async fn within<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Result<T, Failure> {
-    match timeout(PATIENCE, guarded(answer)).await {
+    match timeout(CALL_LIMIT, guarded(answer)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(Failure::NoAnswer),
     }

@@ -10,20 +10,20 @@ use super::{
     Lease, Leases,
     calls::{Acquired, Calls},
     keeper::{Held, Releasing},
-    release::{Ending, OnConnection},
+    line::{Undo, Waiter},
+    release::Ending,
     state::{State, Terms},
     stats::HeldLease,
-    waiters::{Undo, Waiter},
 };
 use crate::{
     error::Error,
-    server::{connection::Connection, keys::Tag, nonce::random_part},
+    server::{keys::Tag, nonce::random_part},
     timers::LocalEntry,
     validity::Validity,
 };
 
 /// The outcome of an attempt that did not fail.
-pub(super) enum Attempt {
+pub(super) enum Acquisition {
     Held(Lease),
     Taken {
         left: Option<Duration>,
@@ -32,7 +32,7 @@ pub(super) enum Attempt {
 }
 
 /// A task's requests for a lease, one or several.
-pub(super) struct Asking<'a, C: Connection> {
+pub(super) struct Asking<'a, C> {
     leases: &'a Leases<C>,
     name: &'a str,
     tag: &'a Tag,
@@ -43,7 +43,7 @@ pub(super) struct Asking<'a, C: Connection> {
     unsure: Option<(Calls, Instant)>,
 }
 
-impl<'a, C: Connection> Asking<'a, C> {
+impl<'a, C> Asking<'a, C> {
     pub(super) fn new(leases: &'a Leases<C>, name: &'a str, tag: &'a Tag, terms: Terms) -> Asking<'a, C> {
         Asking {
             leases,
@@ -57,11 +57,10 @@ impl<'a, C: Connection> Asking<'a, C> {
 
     /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last. A
     /// `waiter` that is passed over meanwhile does not get the lease.
-    pub(super) async fn attempt(&mut self, waiter: Option<&Waiter<'_>>) -> Result<Attempt, Error> {
+    pub(super) async fn attempt(&mut self, waiter: Option<&Waiter<'_>>) -> Result<Acquisition, Error> {
         let Leases {
             wheel,
-            connection,
-            policy,
+            server,
             prefix,
             ..
         } = self.leases;
@@ -90,14 +89,14 @@ impl<'a, C: Connection> Asking<'a, C> {
             // Another has given it back, so that an answer to it means nothing.
             (self.unsure, was_unsure) = (None, false);
         };
-        let turn = waiter.map(Waiter::turn);
+        let standing = waiter.map(Waiter::standing);
         entry.reset(sent + validity);
         let (mut broken, mut repeated) = (false, was_unsure);
         let answer = loop {
             let asked = Instant::now();
             let ask = async {
-                policy.check(connection).await?;
-                calls.acquire(connection, turn).await
+                server.check_policy().await?;
+                calls.acquire(&**server, standing).await
             };
             let answer = tokio::select! {
                 answer = ask => answer,
@@ -116,7 +115,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             Ok(Acquired::Yes { token }) => token,
             Ok(Acquired::No { left, token }) => {
                 self.unsure = None;
-                return Ok(Attempt::Taken { left, token });
+                return Ok(Acquisition::Taken { left, token });
             }
             Err(error) => {
                 if error.is_refusal() && !repeated {
@@ -134,19 +133,16 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
         if waiter.is_some_and(|waiter| waiter.holds().is_err()) {
             self.give_back();
-            return Ok(Attempt::Taken {
+            return Ok(Acquisition::Taken {
                 left: Some(Duration::ZERO),
                 token: None,
             });
         }
         self.unsure = None;
         let (give_up, given_up) = oneshot::channel();
-        let release = OnConnection {
-            releasing: self.releasing(),
-            call: calls.release(),
-        };
+        let release = (self.releasing(), calls.release());
         let keepers = self.leases.keepers.clone();
-        let ending = Ending::new(Box::new(release), give_up, keepers, Handle::current());
+        let ending = Ending::new(release, give_up, keepers, Handle::current());
         let held = Held {
             calls,
             token,
@@ -159,7 +155,7 @@ impl<'a, C: Connection> Asking<'a, C> {
         };
         let keep = Box::new(|windows| held.keep(windows).boxed());
         self.leases.keepers.adopt(&self.runtime, keep);
-        Ok(Attempt::Held(Lease {
+        Ok(Acquisition::Held(Lease {
             name: self.name.into(),
             token,
             ttl: self.terms.ttl,
@@ -168,9 +164,9 @@ impl<'a, C: Connection> Asking<'a, C> {
         }))
     }
 
-    fn releasing(&self) -> Releasing<C> {
+    fn releasing(&self) -> Releasing {
         Releasing {
-            connection: self.leases.connection.clone(),
+            server: self.leases.server.clone(),
             ttl: self.terms.ttl,
             waiters: self.leases.waiters.clone(),
             key: self.tag.key(""),
@@ -195,7 +191,7 @@ impl<'a, C: Connection> Asking<'a, C> {
     }
 }
 
-impl<C: Connection> Drop for Asking<'_, C> {
+impl<C> Drop for Asking<'_, C> {
     fn drop(&mut self) {
         self.give_back();
     }

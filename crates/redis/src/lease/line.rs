@@ -7,7 +7,7 @@ use std::{
     mem,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -16,8 +16,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::calls::Turn;
+use super::calls::Standing;
 use crate::{
+    mutex::Mutex,
     server::{nonce::Nonce, notifications::Listener},
     timers::LocalSleep,
 };
@@ -34,19 +35,19 @@ const CALLED: Duration = Duration::from_millis(100);
 /// a long queue would do nothing else.
 const LOOKERS: u32 = 32;
 
-/// The queues of waiting tasks, by the key of the lease.
+/// The lines of waiting tasks, by the key of the lease.
 #[derive(Debug)]
 pub(super) struct Waiters {
     /// The name under which Redis knows that this process waits for a lease.
     group: Nonce,
-    queues: Mutex<HashMap<String, Queue>>,
+    lines: Mutex<HashMap<String, Line>>,
     warned: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct Line {
     /// The first one asks Redis.
-    places: VecDeque<Place>,
+    places: VecDeque<Waiting>,
     numbers: u64,
     /// When the first was polled last or called, and after how long it is passed over.
     alive_at: Instant,
@@ -64,18 +65,18 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Waiting {
     number: u64,
     /// Wakes the task when it has become the first, or as the first when the lease is released.
     waker: Option<Waker>,
     /// Whether it has been passed over and has not been polled since. These are the last.
     is_absent: bool,
-    request: Request,
+    request: Asks,
 }
 
 /// What has become of a task's request for the lease.
 #[derive(Debug)]
-enum Request {
+enum Asks {
     /// It has been answered, or there is none.
     Over,
     /// It may have been granted.
@@ -131,25 +132,21 @@ impl Default for Waiters {
     fn default() -> Waiters {
         Waiters {
             group: Nonce::new(),
-            queues: Mutex::default(),
+            lines: Mutex::default(),
             warned: AtomicBool::new(false),
         }
     }
 }
 
 impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Queue>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters the queue for a lease, at its end.
     pub(super) fn waiter(&self, key: String) -> Waiter<'_> {
-        let mut queues = self.lock();
-        let queue = queues.entry(key.clone()).or_insert_with(Queue::new);
+        let mut lines = self.lines.lock();
+        let queue = lines.entry(key.clone()).or_insert_with(Line::new);
         let number = queue.numbers;
         queue.numbers += 1;
         queue.add(number);
-        drop(queues);
+        drop(lines);
         Waiter {
             waiters: self,
             key,
@@ -159,12 +156,12 @@ impl Waiters {
 
     /// Records that this process has released a lease.
     pub(super) fn released(&self, key: &str) {
-        let mut queues = self.lock();
-        let Some(queue) = queues.get_mut(key) else { return };
+        let mut lines = self.lines.lock();
+        let Some(queue) = lines.get_mut(key) else { return };
         queue.is_held = false;
         queue.is_released = true;
         let waker = queue.places.front_mut().and_then(|first| first.waker.take());
-        drop(queues);
+        drop(lines);
         wake(waker);
     }
 
@@ -179,14 +176,14 @@ impl Waiters {
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.lock().len()
+        self.lines.lock().len()
     }
 }
 
-impl Queue {
-    fn new() -> Queue {
+impl Line {
+    fn new() -> Line {
         let now = Instant::now();
-        Queue {
+        Line {
             places: VecDeque::new(),
             numbers: 0,
             alive_at: now,
@@ -206,16 +203,16 @@ impl Queue {
     /// Adds a place behind all that are polled.
     fn add(&mut self, number: u64) {
         let last = self.places.iter().rposition(|place| !place.is_absent);
-        let place = Place {
+        let place = Waiting {
             number,
             waker: None,
             is_absent: false,
-            request: Request::Over,
+            request: Asks::Over,
         };
         self.places.insert(last.map_or(0, |last| last + 1), place);
     }
 
-    fn place(&mut self, number: u64) -> Option<&mut Place> {
+    fn place(&mut self, number: u64) -> Option<&mut Waiting> {
         self.places.iter_mut().find(|place| place.number == number)
     }
 
@@ -275,10 +272,10 @@ impl Queue {
     }
 }
 
-impl Place {
+impl Waiting {
     fn take_undo(&mut self) -> Option<Undo> {
-        match mem::replace(&mut self.request, Request::Undone) {
-            Request::UnderWay(undo) => Some(undo),
+        match mem::replace(&mut self.request, Asks::Undone) {
+            Asks::UnderWay(undo) => Some(undo),
             before => {
                 self.request = before;
                 None
@@ -294,9 +291,9 @@ fn wake(waker: Option<Waker>) {
 }
 
 impl Waiter<'_> {
-    fn with<R>(&self, act: impl FnOnce(&mut Queue) -> R) -> R {
-        let mut queues = self.waiters.lock();
-        let queue = queues.get_mut(&self.key);
+    fn with<R>(&self, act: impl FnOnce(&mut Line) -> R) -> R {
+        let mut lines = self.waiters.lines.lock();
+        let queue = lines.get_mut(&self.key);
         act(queue.expect("a queue exists for as long as its waiters"))
     }
 
@@ -368,13 +365,13 @@ impl Waiter<'_> {
         let before = self.with(|queue| {
             let place = queue.place(self.number)?;
             let request = match place.request {
-                Request::Undone => Request::Over,
-                Request::Over | Request::UnderWay(_) => Request::UnderWay(undo),
+                Asks::Undone => Asks::Over,
+                Asks::Over | Asks::UnderWay(_) => Asks::UnderWay(undo),
             };
             Some(mem::replace(&mut place.request, request))
         });
         match before {
-            Some(Request::Undone) => Err(PassedOver),
+            Some(Asks::Undone) => Err(PassedOver),
             _ => Ok(()),
         }
     }
@@ -387,8 +384,8 @@ impl Waiter<'_> {
     pub(super) fn holds(&self) -> Result<(), PassedOver> {
         let before = self.with(|queue| {
             let place = queue.place(self.number)?;
-            let before = mem::replace(&mut place.request, Request::Over);
-            if matches!(before, Request::UnderWay(_)) {
+            let before = mem::replace(&mut place.request, Asks::Over);
+            if matches!(before, Asks::UnderWay(_)) {
                 queue.is_held = true;
                 queue.since = Instant::now();
                 queue.seen = None;
@@ -396,7 +393,7 @@ impl Waiter<'_> {
             Some(before)
         });
         match before {
-            Some(Request::UnderWay(_)) => Ok(()),
+            Some(Asks::UnderWay(_)) => Ok(()),
             _ => Err(PassedOver),
         }
     }
@@ -422,9 +419,9 @@ impl Waiter<'_> {
     }
 
     /// Returns what Redis is told of this process when it asks for the lease.
-    pub(super) fn turn(&self) -> Turn {
+    pub(super) fn standing(&self) -> Standing {
         let (waited, seen) = self.with(|queue| (queue.since.elapsed(), queue.seen));
-        Turn {
+        Standing {
             group: self.waiters.group,
             waited,
             seen,
@@ -436,7 +433,7 @@ impl Waiter<'_> {
         let answered = self.with(|queue| {
             queue.seen = token.or(queue.seen);
             let place = queue.place(self.number)?;
-            Some(mem::replace(&mut place.request, Request::Over))
+            Some(mem::replace(&mut place.request, Asks::Over))
         });
         drop(answered);
     }
@@ -455,8 +452,8 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut queues = self.waiters.lock();
-        let Some(queue) = queues.get_mut(&self.key) else {
+        let mut lines = self.waiters.lines.lock();
+        let Some(queue) = lines.get_mut(&self.key) else {
             return;
         };
         let mut waker = None;
@@ -467,13 +464,13 @@ impl Drop for Waiter<'_> {
         }
         let mut gone = None;
         if queue.places.is_empty() {
-            gone = queues.remove(&self.key);
+            gone = lines.remove(&self.key);
             // The table of a process that once waited for many names becomes small again.
-            if queues.capacity() > 64 && queues.len() < queues.capacity() / 8 {
-                queues.shrink_to_fit();
+            if lines.capacity() > 64 && lines.len() < lines.capacity() / 8 {
+                lines.shrink_to_fit();
             }
         }
-        drop(queues);
+        drop(lines);
         // Dropped with the lock released, because they may hold the last listener, and a connection.
         drop((gone, left));
         wake(waker);
@@ -507,9 +504,9 @@ mod tests {
         let waiters = Waiters::default();
         let many: Vec<_> = (0..10_000).map(|n| waiters.waiter(format!("{n}"))).collect();
         let kept = waiters.waiter("kept".into());
-        assert!(waiters.lock().capacity() > 10_000);
+        assert!(waiters.lines.lock().capacity() > 10_000);
         drop(many);
-        assert!(waiters.lock().capacity() < 100);
+        assert!(waiters.lines.lock().capacity() < 100);
         drop(kept);
     }
 

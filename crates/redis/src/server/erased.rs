@@ -1,0 +1,35 @@
+//! `Server`: a connection with its type erased, so that only `Leases` and `DelayedJobs` are generic over it.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use redis::Value;
+
+use super::{connection::Connection, policy::Policy, script::Call};
+use crate::error::Error;
+
+pub(crate) trait Server: Send + Sync {
+    fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;
+    /// Returns an error if the server may evict keys that are in use.
+    fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+struct Connected<C> {
+    connection: C,
+    policy: Policy,
+}
+
+pub(crate) fn connected(connection: impl Connection, policy: Policy) -> Arc<dyn Server> {
+    Arc::new(Connected { connection, policy })
+}
+
+impl<C: Connection> Server for Connected<C> {
+    fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>> {
+        let connection = self.connection.clone();
+        async move { call.send(&connection).await }.boxed()
+    }
+
+    fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.policy.check(&self.connection).boxed()
+    }
+}

@@ -19,11 +19,15 @@ use crate::{mutex::Mutex, timers::LocalSleep};
 /// the task that waits a moment.
 const EARLY: Duration = Duration::from_millis(2);
 
-/// Returns how long a lease is valid for its holder, from when the request was sent: what Redis grants, minus a
-/// margin for the precision of the wheel and for clocks that run at different speeds.
+/// Returns how long a lease is valid for its holder, from when the request was sent.
 pub(crate) fn valid_for(granted: Duration, tick: Duration) -> Duration {
-    let margin = (tick * 2 + Duration::from_millis(10)).max(granted / 100);
-    granted.saturating_sub(margin)
+    granted.saturating_sub(margin(granted, tick))
+}
+
+/// Returns how much sooner a lease ends for its holder than for Redis, for the precision of the wheel and for
+/// clocks that run at different speeds.
+pub(crate) fn margin(granted: Duration, tick: Duration) -> Duration {
+    (tick * 2 + Duration::from_millis(10)).max(granted / 100)
 }
 
 /// Until when a claim is valid. It can be extended until it has expired or been lost, and never afterwards.

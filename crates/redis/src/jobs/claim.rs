@@ -12,7 +12,7 @@ use std::{
 use tickwheel::{Wheel, delay_queue::Key};
 use tokio::time::Instant;
 
-use crate::validity::Validity;
+use crate::validity::{Validity, margin, valid_for};
 
 /// A job that this worker has taken. It counts as waiting until it has been started.
 pub(super) struct Claim {
@@ -95,7 +95,7 @@ impl JobLease {
         }
         let until = self.validity.until();
         let lasts = self.limit.get().is_some_and(|limit| *limit <= until);
-        let rest = until.saturating_duration_since(Instant::now()) + margin(wheel, lease);
+        let rest = until.saturating_duration_since(Instant::now()) + margin(lease, wheel.tick_duration());
         Some(if lasts { rest.min(lease) } else { lease })
     }
 
@@ -124,12 +124,7 @@ impl fmt::Debug for JobLease {
     }
 }
 
-/// Returns until when a lease is valid whose request was sent at `sent`: the time that Redis grants, minus a
-/// margin for the precision of the wheel and of the clocks.
+/// Returns until when a lease is valid whose request was sent at `sent`.
 pub(super) fn valid_until(wheel: &Wheel, sent: Instant, lease: Duration) -> Instant {
-    sent + lease.saturating_sub(margin(wheel, lease))
-}
-
-fn margin(wheel: &Wheel, lease: Duration) -> Duration {
-    (wheel.tick_duration() * 2 + Duration::from_millis(10)).max(lease / 100)
+    sent + valid_for(lease, wheel.tick_duration())
 }

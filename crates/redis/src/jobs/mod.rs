@@ -15,7 +15,7 @@ use tickwheel_exported::Source;
 use crate::{
     error::{Error, check_name},
     exported::Watched,
-    server::{connection::Connection, notifications::Notifications},
+    server::{connection::Connection, erased::connected, notifications::Notifications, policy::Policy},
 };
 
 mod claim;
@@ -31,7 +31,6 @@ use store::{
     Queue,
     batcher::BATCH,
     change::{Answer, Change},
-    erased::Connected,
     listing, micros, micros_of,
     nearby::Nearby,
     sampling,
@@ -90,7 +89,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// Creates a handle of the queue `name`, with one partition and without notifications. It does not
     /// contact Redis before its first use.
     pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
-        let server = Arc::new(Connected::new(connection));
+        let server = connected(connection, Policy::for_keys_that_stay());
         DelayedJobs::with(Queue::new(
             wheel.clone(),
             server,

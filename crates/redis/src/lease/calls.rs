@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     error::Error,
     server::{
-        erased::Server,
+        erased::AnyConnection,
         keys::Tag,
         nonce::Nonce,
         script::{Call, Script},
@@ -88,7 +88,7 @@ impl Calls {
     /// Asks for the lease. Whoever does not wait for it has no `standing`.
     pub(super) async fn acquire(
         &self,
-        server: &dyn Server,
+        server: &dyn AnyConnection,
         standing: Option<Standing>,
     ) -> Result<Acquired, Error> {
         let (group, waited, seen) = match standing {
@@ -124,7 +124,7 @@ impl Calls {
         &self,
         keys: RenewedKeys,
         token: u64,
-        server: &dyn Server,
+        server: &dyn AnyConnection,
     ) -> Result<bool, Error> {
         let alone = self.renewal(token, RENEW.call().key(self.holder()));
         if keys == RenewedKeys::HolderAlone {
@@ -188,7 +188,7 @@ pub(super) fn channel(tag: &Tag) -> String {
 }
 
 /// Sends a call once.
-pub(super) async fn send<T: FromRedisValue>(server: &dyn Server, call: Call) -> Result<T, Error> {
+pub(super) async fn send<T: FromRedisValue>(server: &dyn AnyConnection, call: Call) -> Result<T, Error> {
     let answer = server.send(Arc::new(call)).await?;
     redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
 }

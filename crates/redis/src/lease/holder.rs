@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     error::Error,
-    server::{erased::Server, keys::Tag, retry::ask, script::Script},
+    server::{erased::AnyConnection, keys::Tag, retry::ask, script::Script},
 };
 
 static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));
@@ -30,7 +30,7 @@ pub struct Holder {
 }
 
 /// Asks for the holder, and again while Redis is away.
-pub(super) async fn find(server: &dyn Server, tag: &Tag) -> Result<Option<Holder>, Error> {
+pub(super) async fn find(server: &dyn AnyConnection, tag: &Tag) -> Result<Option<Holder>, Error> {
     let call = HOLDER.call().key(tag.key("holder"));
     ask(server, call, ATTEMPT, Instant::now() + LIMIT, |answer| {
         let found: Option<(u64, i64)> =

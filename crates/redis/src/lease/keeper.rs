@@ -31,7 +31,7 @@ use super::{
 use crate::{
     error::Error,
     per_runtime::{Guard, PerRuntime, Running},
-    server::{erased::Server, nonce::random_part, retry::Backoff, script::Call},
+    server::{erased::AnyConnection, nonce::random_part, retry::Backoff, script::Call},
     timers::{self, LocalEntry},
 };
 
@@ -253,7 +253,7 @@ impl Held {
 /// Everything that is needed to release a lease.
 #[derive(Clone)]
 pub(super) struct Releasing {
-    pub(super) server: Arc<dyn Server>,
+    pub(super) server: Arc<dyn AnyConnection>,
     pub(super) ttl: Duration,
     pub(super) waiters: Arc<Waiters>,
     /// The key under which the next tasks wait for it.

@@ -12,7 +12,7 @@ use crate::{
     exported::Watched,
     server::{
         connection::Connection,
-        erased::{Server, connected},
+        erased::{AnyConnection, connected},
         keys::Tag,
         notifications::Notifications,
         policy::Policy,
@@ -74,7 +74,7 @@ pub use lease::Lease;
 #[derive(Clone)]
 pub struct Leases<C> {
     wheel: Wheel,
-    server: Arc<dyn Server>,
+    server: Arc<dyn AnyConnection>,
     /// What the server was made of.
     connection: PhantomData<C>,
     prefix: Arc<str>,

@@ -1,4 +1,4 @@
-//! `Server`: a connection with its type erased, so that only `Leases` and `DelayedJobs` are generic over it.
+//! `AnyConnection`: a connection with its type erased, so that only `Leases` and `DelayedJobs` are generic over it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use redis::Value;
 use super::{connection::Connection, policy::Policy, script::Call};
 use crate::error::Error;
 
-pub(crate) trait Server: Send + Sync {
+pub(crate) trait AnyConnection: Send + Sync {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;
     /// Returns an error if the server may evict keys that are in use.
     fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -19,11 +19,11 @@ struct Connected<C> {
     policy: Policy,
 }
 
-pub(crate) fn connected(connection: impl Connection, policy: Policy) -> Arc<dyn Server> {
+pub(crate) fn connected(connection: impl Connection, policy: Policy) -> Arc<dyn AnyConnection> {
     Arc::new(Connected { connection, policy })
 }
 
-impl<C: Connection> Server for Connected<C> {
+impl<C: Connection> AnyConnection for Connected<C> {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>> {
         let connection = self.connection.clone();
         async move { call.send(&connection).await }.boxed()

@@ -1,11 +1,12 @@
-//! `Backoff`: the pauses between attempts. `ask`: repeats a call until it is answered or its deadline has passed.
+//! `Backoff`: the pauses between attempts. `ask` and `repeat`: repeat a call until it is answered or its
+//! deadline has passed.
 
 use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{erased::Server, nonce::random_part, script::Call};
+use super::{erased::AnyConnection, nonce::random_part, script::Call};
 use crate::{error::Error, timers};
 
 /// The pauses after a call's failed attempts.
@@ -37,7 +38,7 @@ impl Backoff {
 /// An answer that took longer than `attempt` may still be filling the connection that all requests of the
 /// process share. So the call is not repeated before a probe behind it has been answered.
 pub(crate) async fn ask<T>(
-    server: &dyn Server,
+    server: &dyn AnyConnection,
     call: Call,
     attempt: Duration,
     deadline: Instant,
@@ -68,12 +69,32 @@ pub(crate) async fn ask<T>(
     }
 }
 
-/// Waits for an answer, but no longer than `limit`, on whatever runtime polls it.
+/// Runs a request that may be carried out twice, and repeats it with growing pauses until it succeeds or
+/// `deadline` has passed.
+pub(crate) async fn repeat<T, F>(
+    attempt: Duration,
+    deadline: Instant,
+    request: impl Fn() -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut attempts = Attempts::new(attempt, deadline);
+    loop {
+        match within(attempts.left(), request()).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => attempts.pause_after(error).await?,
+        }
+    }
+}
+
+/// Waits for an answer, but no longer than `limit`, whatever has become of the wheel and on whatever runtime.
 pub(crate) async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let answer = timers::until(Instant::now() + limit, answer).await;
+    let deadline = timers::after(limit);
+    let answer = timers::until(deadline, answer).await;
     answer.unwrap_or(Err(Error::NoAnswer { waited: limit }))
 }
 
@@ -118,4 +139,36 @@ impl Attempts {
 fn is_worth_repeating(error: &Error) -> bool {
     error.is_passing()
         && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
+}
+
+/// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may
+/// contain payloads.
+pub(crate) fn unexpected(answer: &Value) -> Error {
+    let form = match answer {
+        Value::Nil => "nothing".to_owned(),
+        Value::Int(_) => "an integer".to_owned(),
+        Value::BulkString(bytes) => format!("a string of {} bytes", bytes.len()),
+        Value::Array(values) => format!("an array of {} elements", values.len()),
+        _ => "an answer of another type".to_owned(),
+    };
+    Error::Redis(redis::RedisError::from((
+        redis::ErrorKind::UnexpectedReturnType,
+        "not the answer of this script",
+        form,
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unexpected_answer_is_described_and_not_shown() {
+        let payload = Value::BulkString(b"SECRET".to_vec());
+        for answer in [payload.clone(), Value::Array(vec![Value::Nil, payload])] {
+            let error = unexpected(&answer);
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("SECRET") && !text.contains("83, 69"), "{text}");
+        }
+    }
 }

@@ -15,18 +15,16 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use redis::Value;
 use tokio::{runtime::Handle, task::yield_now, time::Instant};
 
-use super::{
-    asking::{ask, unexpected},
-    call_names::CallNames,
-    change::Answer,
-    erased::AnyConnection,
-    partition::text,
-};
+use super::{call_names::CallNames, change::Answer, partition::text};
 use crate::{
     error::Error,
     mutex::Mutex,
     per_runtime::{Guard, PerRuntime},
-    server::script::{Call, Script},
+    server::{
+        erased::AnyConnection,
+        retry::{ask, unexpected},
+        script::{Call, Script},
+    },
 };
 
 /// The largest number of jobs that a script looks at.
@@ -186,7 +184,7 @@ impl Lane {
             if self.guard.end_if(|waiting| waiting.is_empty()).is_some() {
                 return;
             }
-            let (batch, late) = self.guard.place().get(next_batch).unwrap_or_default();
+            let (batch, late) = self.guard.running().get(next_batch).unwrap_or_default();
             for operation in late {
                 // It was never sent, because the batches before it got no answer in time either.
                 let waited = operation.asked.elapsed();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::Value;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Queue, asking::unexpected};
-use crate::{error::Error, mutex::Mutex, timers};
+use super::Queue;
+use crate::{error::Error, mutex::Mutex, server::retry::unexpected, timers};
 
 /// Fetches a payload, one at a time for all workers of a queue, because all answers share one connection.
 /// Returns `None` if the job is no longer held under that token.

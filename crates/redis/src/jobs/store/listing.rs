@@ -9,13 +9,13 @@ use redis::Value;
 
 use super::{
     OpenQueue,
-    asking::unexpected,
     fetch::fetch,
     partition::{lossy, text},
 };
 use crate::{
     error::Error,
     jobs::report::{DeadJob, JobInfo, JobState, WaitingJob},
+    server::retry::unexpected,
 };
 
 /// The waiting jobs of one partition that have been read and not been listed.

@@ -21,19 +21,19 @@ use crate::{
         settings::HandleSettings,
     },
     server::{
+        erased::AnyConnection,
         first_use::FirstUse,
         keys::Tag,
         notifications::Notifications,
+        retry::{ask, repeat, unexpected},
         script::{Call, Script},
     },
     timers,
 };
 
-mod asking;
 pub(super) mod batcher;
 pub(super) mod call_names;
 pub(super) mod change;
-pub(super) mod erased;
 pub(super) mod fetch;
 pub(super) mod listing;
 pub(super) mod nearby;
@@ -41,10 +41,8 @@ mod partition;
 pub(super) mod sampling;
 pub(super) mod take;
 
-use asking::{ask, repeat, unexpected};
 use batcher::{Batcher, Operation};
 use change::{Answer, Change};
-use erased::AnyConnection;
 use fetch::Fetches;
 use nearby::Nearby;
 use partition::{PREFIX, Partition, partition_of};

@@ -9,13 +9,13 @@ use super::{
     batcher::Batcher,
     call_names::CallName,
     change::{Answer, Change},
-    erased::AnyConnection,
     submit,
 };
 use crate::{
     error::Error,
     jobs::settings::HandleSettings,
     server::{
+        erased::AnyConnection,
         keys::Tag,
         nonce::Nonce,
         script::{Call, Script},

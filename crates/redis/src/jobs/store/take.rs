@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use super::{
     Queue,
-    asking::{unexpected, within},
     call_names::CallName,
     micros,
     partition::{lossy, text},
@@ -18,7 +17,10 @@ use crate::{
         claim::{Claim, JobLease, valid_until},
         settings::WorkerSettings,
     },
-    server::nonce::Nonce,
+    server::{
+        nonce::Nonce,
+        retry::{unexpected, within},
+    },
 };
 
 /// A take of one worker on one partition.

@@ -20,6 +20,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
+use socket2::SockRef;
 use tickwheel::Wheel;
 use tickwheel_hyper::ConnectionLimits;
 use tickwheel_hyper_benches::usual_limits;
@@ -58,6 +59,10 @@ async fn serve(port: &'static str, mut listener: TcpListener, limits: Connection
     let (builder, app) = (Builder::new(TokioExecutor::new()), app());
     loop {
         let (stream, _) = Listener::accept(&mut listener).await;
+        // As a server on the internet does, for slow readers.
+        if SockRef::from(&stream).set_tcp_notsent_lowat(16_384).is_err() {
+            continue;
+        }
         let served = limits.serve(
             &builder,
             TokioIo::new(stream),

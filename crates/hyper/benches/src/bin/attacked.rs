@@ -63,6 +63,7 @@ async fn serve(port: &'static str, mut listener: TcpListener, limits: Connection
         if SockRef::from(&stream).set_tcp_notsent_lowat(16_384).is_err() {
             continue;
         }
+        let start = Instant::now();
         let served = limits.serve(
             &builder,
             TokioIo::new(stream),
@@ -70,7 +71,6 @@ async fn serve(port: &'static str, mut listener: TcpListener, limits: Connection
         );
         let ends = ends.clone();
         tokio::spawn(async move {
-            let start = Instant::now();
             let ended = served
                 .await
                 .map_or_else(|error| format!("error: {error}"), |ended| format!("{ended:?}"));

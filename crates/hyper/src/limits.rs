@@ -124,11 +124,33 @@ impl ConnectionLimits {
     /// as [`Ended::Header`](crate::Ended::Header).
     ///
     /// The TLS handshake comes before `serve`; put it under [`Wheel::timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// let limits = ConnectionLimits::new(&Wheel::global()).header(Duration::from_secs(10));
+    /// ```
     pub fn header(self, duration: Duration) -> ConnectionLimits {
         self.with(|settings| settings.header = Span::of(duration))
     }
 
     /// Changes or removes the limit of [`header`](ConnectionLimits::header), for all connections at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// # let limits = ConnectionLimits::new(&Wheel::global());
+    /// limits.set_header(Some(Duration::from_secs(2)));
+    /// limits.set_header(None);
+    /// ```
     pub fn set_header(&self, duration: Option<Duration>) {
         self.control
             .change(|settings| settings.header = or_unlimited(duration));
@@ -149,6 +171,16 @@ impl ConnectionLimits {
     ///
     /// A stream of HTTP/2 that an extended `CONNECT` has made a tunnel keeps its connection from being idle
     /// for good, because nothing tells when the tunnel ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// let limits = ConnectionLimits::new(&Wheel::global()).idle(Duration::from_secs(75));
+    /// ```
     pub fn idle(self, duration: Duration) -> ConnectionLimits {
         self.with(|settings| settings.idle = Span::of(duration))
     }
@@ -195,12 +227,35 @@ impl ConnectionLimits {
     ///
     /// Leave this limit off, or long, where clients stream at will, as gRPC's client streams do: a handler
     /// that has asked for a frame waits until it has one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// // 1 KB in 10 s.
+    /// let limits = ConnectionLimits::new(&Wheel::global()).body_progress(Duration::from_secs(10), 1_000);
+    /// ```
     pub fn body_progress(self, duration: Duration, min_bytes: u64) -> ConnectionLimits {
         self.with(|settings| settings.body_progress = ProgressLimit::of(duration, min_bytes))
     }
 
     /// Changes or removes the limit of [`body_progress`](ConnectionLimits::body_progress), for all
     /// connections at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// # let limits = ConnectionLimits::new(&Wheel::global());
+    /// limits.set_body_progress(Some((Duration::from_secs(5), 10_000)));
+    /// limits.set_body_progress(None);
+    /// ```
     pub fn set_body_progress(&self, limit: Option<(Duration, u64)>) {
         let limit = limit.map_or(ProgressLimit::NONE, |(duration, bytes)| {
             ProgressLimit::of(duration, bytes)
@@ -216,11 +271,35 @@ impl ConnectionLimits {
     /// It is ended gracefully, as [`Ended::Lifetime`](crate::Ended::Lifetime), and no request fails that
     /// takes less than [`grace`](ConnectionLimits::grace): HTTP/2 sends `GOAWAY`, and HTTP/1 says
     /// `connection: close` in its next response. If no request comes in that time, HTTP/1 is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// // 50 to 60 minutes.
+    /// let (lifetime, jitter) = (Duration::from_secs(3_600), Duration::from_secs(600));
+    /// let limits = ConnectionLimits::new(&Wheel::global()).lifetime(lifetime, jitter);
+    /// ```
     pub fn lifetime(self, lifetime: Duration, jitter: Duration) -> ConnectionLimits {
         self.with(|settings| settings.set_lifetime(lifetime, jitter))
     }
 
     /// Changes or removes the limit of [`lifetime`](ConnectionLimits::lifetime), for all connections at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// # let limits = ConnectionLimits::new(&Wheel::global());
+    /// limits.set_lifetime(Some((Duration::from_secs(60), Duration::from_secs(30))));
+    /// limits.set_lifetime(None);
+    /// ```
     pub fn set_lifetime(&self, limit: Option<(Duration, Duration)>) {
         self.control.change(|settings| match limit {
             Some((lifetime, jitter)) => settings.set_lifetime(lifetime, jitter),
@@ -232,12 +311,33 @@ impl ConnectionLimits {
     ///
     /// What is in flight after that is cut off, as [`Ended::Grace`](crate::Ended::Grace). On HTTP/2 the
     /// client's answer to `GOAWAY` has to come within that time too.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// let limits = ConnectionLimits::new(&Wheel::global()).grace(Duration::from_secs(5));
+    /// ```
     pub fn grace(self, duration: Duration) -> ConnectionLimits {
         self.with(|settings| settings.grace = Span::of(duration))
     }
 
     /// Changes the time of [`grace`](ConnectionLimits::grace), for all connections at once, also where a
     /// graceful end has begun.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// use std::time::Duration;
+    ///
+    /// # let limits = ConnectionLimits::new(&Wheel::global());
+    /// limits.set_grace(Duration::from_secs(1));
+    /// ```
     pub fn set_grace(&self, duration: Duration) {
         self.control
             .change(|settings| settings.grace = Span::of(duration));
@@ -357,6 +457,14 @@ impl ConnectionLimits {
     }
 
     /// Names the server, as the label `server` of what is [exported](ConnectionLimits::source).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::Wheel;
+    /// # use tickwheel_hyper::ConnectionLimits;
+    /// let limits = ConnectionLimits::new(&Wheel::global()).name("public");
+    /// ```
     pub fn name(self, name: impl Into<String>) -> ConnectionLimits {
         self.with(|settings| settings.name = name.into())
     }

@@ -28,7 +28,6 @@ pub async fn tickwheel(wheel: &Wheel, work: &str, duration: Duration, times: u64
                 let mut task = pin!(wheel.schedule(black_box(duration), async {}));
                 assert!(task.as_mut().poll(cx).is_pending());
                 assert!(task.cancel());
-                assert!(matches!(task.as_mut().poll(cx), Poll::Ready(Err(_))));
             })
             .await
         }

@@ -129,14 +129,23 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     }
 
     /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had
-    /// already ended.
-    fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<(F, Handle)> {
+    /// already ended. Also returns whoever has to learn that the task will not start.
+    fn end_wait(
+        &self,
+        mut state: MutexGuard<'_, State<F>>,
+        next: Progress<F>,
+    ) -> Option<(F, Handle, Option<Waker>)> {
         // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either.
         // Cancelling drops the timer's waker, which is a reference to this task, but not the last one.
         let Progress::Waiting { timer, .. } = &mut state.progress else {
             return None;
         };
         drop(timer.cancel());
+        let joiner = if let Progress::Never(_) = next {
+            state.join_waker.take()
+        } else {
+            None
+        };
         let Progress::Waiting {
             future,
             runtime,
@@ -148,14 +157,14 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         };
         drop(state);
         drop(permit);
-        Some((future, runtime))
+        Some((future, runtime, joiner))
     }
 
     /// Ends the wait of a task that will not start, and wakes the task that awaits the handle.
     fn give_up(&self, error: ScheduleError) -> Option<(F, Handle)> {
-        let task = self.end_wait(lock(&self.state), Progress::Never(error))?;
-        self.wake_joiner();
-        Some(task)
+        let (future, runtime, joiner) = self.end_wait(lock(&self.state), Progress::Never(error))?;
+        joiner.into_iter().for_each(Waker::wake);
+        Some((future, runtime))
     }
 
     fn start(&self, future: F, runtime: &Handle) {
@@ -163,18 +172,14 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let mut state = lock(&self.state);
         if let Progress::Starting = state.progress {
             state.progress = Progress::Started(started);
+            let joiner = state.join_waker.take();
             drop(state);
-            self.wake_joiner();
+            joiner.into_iter().for_each(Waker::wake);
         } else {
             // `abort` was called before there was a Tokio task to abort.
             drop(state);
             started.abort();
         }
-    }
-
-    fn wake_joiner(&self) {
-        let join_waker = lock(&self.state).join_waker.take();
-        join_waker.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -192,10 +197,10 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
             return drop(self.give_up(ScheduleError::Cancelled));
         }
         // The state stays locked, because a task that is due must no longer be reset.
-        if timer.poll(&waker).is_ready()
-            && let Some((future, runtime)) = self.end_wait(state, Progress::Starting)
-        {
-            self.start(future, &runtime);
+        if timer.poll(&waker).is_ready() {
+            if let Some((future, runtime, _)) = self.end_wait(state, Progress::Starting) {
+                self.start(future, &runtime);
+            }
         }
     }
 }
@@ -204,8 +209,8 @@ impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
     fn hand_back(&self, joiners: &mut Vec<Waker>) -> Option<ScheduledTask> {
         let state = lock(&self.state);
         let deadline = state.deadline;
-        let (future, _) = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
-        joiners.extend(lock(&self.state).join_waker.take());
+        let (future, _, joiner) = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
+        joiners.extend(joiner);
         Some(ScheduledTask::new(deadline, future))
     }
 }

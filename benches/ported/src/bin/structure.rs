@@ -72,7 +72,7 @@ impl Wheel for Nexus {
 
     fn poll(&mut self, now: u64, limit: usize, due: &mut Vec<u64>) -> bool {
         let now = self.1 + Duration::from_millis(now);
-        self.0.poll_with_limit(now, limit, due) == limit
+        self.0.poll_and_rebalance_with_limit(now, limit, due) == limit
     }
 }
 

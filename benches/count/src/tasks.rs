@@ -1,6 +1,6 @@
 //! Scheduled tasks and idle timers, which are not run: Netty's `newTimeout` and `cancel`.
 
-use std::{future::Future, hint::black_box, pin::pin, task::Poll, time::Duration};
+use std::{future::Future, hint::black_box, pin::pin, time::Duration};
 
 use tickwheel::Wheel;
 

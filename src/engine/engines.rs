@@ -34,7 +34,7 @@ use super::{
     events::{self, catch_panic},
     shard::Shard,
     shared::{Shared, Tally, WheelId, WheelRef},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock, planted},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Ordering::Relaxed, lock},
     waker_id::WakerId,
 };
 
@@ -231,7 +231,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<
         engine.end();
         return Some(other);
     }
-    if engine.alarm.has_ended() && !planted("begun_ended") {
+    if engine.alarm.has_ended() {
         return None;
     }
     engines.push((key, engine.clone()));

@@ -24,7 +24,7 @@ use super::{
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
         Ordering::{Acquire, Relaxed, Release, SeqCst},
-        fence_in_models, lock, planted, try_lock,
+        fence_in_models, lock, try_lock,
     },
     timing_wheel::{Key, Site, Tick, TimingWheel, Turn},
 };
@@ -208,7 +208,7 @@ impl Shard {
             due
         };
         guard.tally.registered += 1;
-        if visit < self.next_visit() && !planted("wake_at") {
+        if visit < self.next_visit() {
             let ended = self.unlock_and_wake_by(guard, visit);
             ended.into_iter().for_each(Waker::wake);
         }
@@ -266,7 +266,7 @@ impl Shard {
         state: &'a mut State,
         due: Moment,
     ) -> Result<&'a mut TimingWheel<Waker>, StartOutcome> {
-        if state.has_ended && !planted("end_unseen") {
+        if state.has_ended {
             return Err(StartOutcome::Ended);
         }
         if due <= self.horizon() {
@@ -297,13 +297,13 @@ impl Shard {
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, deadline: Moment) -> Option<Waker> {
         self.next_visit.store(deadline.0, Relaxed);
         drop(state);
-        self.alarm.wake_by(deadline).filter(|_| !planted("end_unheard"))
+        self.alarm.wake_by(deadline)
     }
 
     /// Returns the wheel if the entry that is due at `deadline` is still in it, so that its key is valid. The
     /// caller holds the lock.
     fn wheel_of<'a>(&self, state: &'a mut State, deadline: Moment) -> Option<&'a mut TimingWheel<Waker>> {
-        let has_expired = deadline <= self.horizon() && !planted("expired_key");
+        let has_expired = deadline <= self.horizon();
         state.wheel.as_mut().filter(|_| !has_expired)
     }
 
@@ -515,7 +515,7 @@ impl Shard {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         let mut uncounted = 0;
-        if begin > self.horizon() && !planted("late_horizon") {
+        if begin > self.horizon() {
             uncounted = self.move_horizon(begin, state);
         }
         let Some(wheel) = &mut state.wheel else {
@@ -539,7 +539,6 @@ impl Shard {
         let arena = self.release_arena(wheel);
         drop(guard);
         drop(arena);
-        planted("late_horizon").then(|| self.horizon.store(begin.0, Relaxed));
         turn
     }
 
@@ -568,7 +567,6 @@ impl Shard {
         }
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
-        planted("open_end").then(|| self.horizon.store(horizon.0, Relaxed));
         self.next_visit.store(Moment::NEVER.0, Relaxed);
         state.has_ended = true;
         let wheel = state.wheel.take();

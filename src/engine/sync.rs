@@ -11,12 +11,6 @@ pub(crate) use std::{
 
 use std::sync::{PoisonError, TryLockError};
 
-/// Returns whether a fault has been planted. Only model checking plants faults, to show that its models find
-/// them.
-pub(crate) const fn planted(_fault: &str) -> bool {
-    false
-}
-
 /// Stands beside accesses that are sequentially consistent, which loom takes for `AcqRel` unless there is a
 /// fence. Here, they need none.
 pub(crate) const fn fence_in_models() {}

@@ -43,7 +43,7 @@ use super::{
     driver::tokio_timer,
     shard::{Shard, SpareEntry, StartOutcome},
     shared::{Shared, WheelRef},
-    sync::{Arc, planted},
+    sync::Arc,
     thread::{self, Spare},
     timing_wheel::Key,
     waker_id::WakerId,
@@ -262,13 +262,11 @@ impl Timer {
     #[inline]
     fn can_take_over(&self, spare: &Spare, waker: &Waker, deadline: Moment, now: Moment) -> bool {
         let (due, shard) = (spare.entry.deadline, &spare.shard);
-        let horizon = shard.horizon();
-        // The horizon is the moment of the last turn. A task whose polls are long would otherwise take over
-        // an entry that is about to wake it, poll after poll.
-        let now = now.max(horizon);
+        // The horizon is the moment of the last turn, and an entry that is due by then is gone. A task whose
+        // polls are long would also take over an entry that is about to wake it, poll after poll.
+        let now = now.max(shard.horizon());
         let left = deadline.since(now);
         spare.task.is(waker)
-            && (due > horizon || planted("unchecked_take_over"))
             && due.0 > now.0 + left.0 / TAKE_OVER_DIVISOR
             // A timer that starts sets the alarm anew.
             && !shard.alarm.is_overdue(now)

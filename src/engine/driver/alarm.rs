@@ -44,7 +44,7 @@ use super::{
 use crate::engine::{
     clock::{Clock, Moment, Nanos, in_runtime},
     shared::Shared,
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock, planted},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
 };
 
 /// How long a driver that has more to do lets other tasks run.
@@ -267,14 +267,13 @@ impl Alarm {
         (seat.driver, seat.last) = (Some(driver), now);
         let (next, after) = match next {
             Next::At(next, after) => (next, after),
-            Next::More if planted("pause") => (Moment::NEVER, Moment::NEVER),
             Next::More => {
                 self.engine_task.notify_one();
                 (self.now().after(PAUSE), Moment::NEVER)
             }
         };
         let at = seat.at.min(next);
-        self.store_at(seat, if planted("at_unread") { next } else { at });
+        self.store_at(seat, at);
         let is_early = |outcome| outcome == SetOutcome::HasPassed && at > now && at > self.now();
         let mut outcome = self.set(seat, after);
         if is_early(outcome) {
@@ -369,7 +368,6 @@ impl Alarm {
                 SetOutcome::Waits => return None,
                 // The thread that takes the driver finds that the engine is closing, and ends it.
                 SetOutcome::Ended => return Some(seat.waker.clone()),
-                SetOutcome::HasPassed if planted("set_once") => return None,
                 SetOutcome::HasPassed if !self.is_turned_by_task() => {
                     self.store_at(seat, self.now().after(PAUSE));
                 }
@@ -426,7 +424,7 @@ impl Alarm {
         let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set_both)));
         seat.has_waker = matches!(has_passed, Ok(false));
         match has_passed {
-            Ok(true) if !planted("swallowed") => SetOutcome::HasPassed,
+            Ok(true) => SetOutcome::HasPassed,
             Ok(_) => SetOutcome::Waits,
             Err(_) => {
                 self.engine_task.notify_one();
@@ -445,9 +443,6 @@ impl Alarm {
     /// Sets Tokio's timer to `at`, or else to the far future, while the runtime shuts down.
     #[cold]
     fn set_as_it_closes(&self, seat: &mut Seat) -> SetOutcome {
-        if seat.at == Moment::NEVER && planted("unset_as_it_closes") {
-            return SetOutcome::Waits;
-        }
         seat.kernel_timer = None;
         let at = self.bounded(seat.at);
         let (had_waker, timer) = (seat.has_waker, &mut seat.timer);

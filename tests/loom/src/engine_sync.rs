@@ -1,4 +1,4 @@
-//! What `src/engine/sync.rs` has, with loom's locks, atomics and locals, and with faults that can be planted.
+//! What `src/engine/sync.rs` has, with loom's locks, atomics and locals, and what the patches in `faults/` ask.
 
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
@@ -135,21 +135,12 @@ impl<T: 'static> LocalKey<T> {
     }
 }
 
-/// What ought to be a thread's own, if that fault is planted.
-static SHARED: LazyLock<AtomicBool> = LazyLock::new(|| AtomicBool::new(false));
-
 impl LocalKey<Cell<bool>> {
     pub(crate) fn get(&'static self) -> bool {
-        if planted("shared_setting") {
-            return LazyLock::force(&SHARED).load(Ordering::SeqCst);
-        }
         self.try_with(Cell::get).unwrap_or(false)
     }
 
     pub(crate) fn set(&'static self, value: bool) {
-        if planted("shared_setting") {
-            return LazyLock::force(&SHARED).store(value, Ordering::SeqCst);
-        }
         let _ = self.try_with(|cell| cell.set(value));
     }
 }

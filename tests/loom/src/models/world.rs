@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     task::{Poll, Waker},
+    time::Duration,
 };
 
 use loom::thread::{self, JoinHandle};
@@ -91,9 +92,7 @@ impl Shards {
         let clock = Clock::new(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
         let alarm = Arc::new(Alarm::new(clock, TokioTimers::Usual));
         let shards = [OnceLock::new()];
-        shards[0].get_or_init(|| {
-            Arc::new(Shard::new(shared.clone(), alarm.clone(), runtime.id(), (0, 1)))
-        });
+        shards[0].get_or_init(|| Arc::new(Shard::new(shared.clone(), alarm.clone(), runtime.id(), (0, 1))));
         Shards(Arc::new(Inner {
             runtime,
             shared,
@@ -114,6 +113,12 @@ impl Shards {
 
     pub(super) fn timer(&self, tick: u64) -> Timer {
         Timer::at(WheelRef::new(&self.0.shared), moment(tick))
+    }
+
+    /// Creates a timer of which no more is known than that the model has begun.
+    pub(super) fn timer_of_the_beginning(&self, tick: u64) -> Timer {
+        let duration = Duration::from_millis(tick);
+        Timer::after(WheelRef::new(&self.0.shared), moment(0), duration)
     }
 
     /// Runs `sleeper` on a thread of its own, beside the turns.

@@ -6,7 +6,6 @@ use std::{
     convert::Infallible,
     env, fs,
     future::poll_fn,
-    pin::pin,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -29,7 +28,7 @@ async fn hello<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))
 }
 
-/// Counts the polls of a future. It is as large as the future.
+/// Counts the polls of a future.
 fn counted<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let mut future = Box::pin(future);
     poll_fn(move |cx| {
@@ -88,8 +87,7 @@ async fn main() {
     println!("{count} connections: {bytes} bytes each, both ends and hyper's included");
     for second in (10..=seconds).step_by(10) {
         let before = POLLS.load(Ordering::Relaxed);
-        let mut wait = pin!(tokio::time::sleep(Duration::from_secs(10)));
-        wait.as_mut().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
         let polls = POLLS.load(Ordering::Relaxed) - before;
         println!("until {second} s: {polls} wake-ups, {} open", limits.stats().open);
     }

@@ -15,14 +15,15 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use redis::Value;
 use tokio::{runtime::Handle, task::yield_now, time::Instant};
 
-use super::{call_names::CallNames, change::Answer, partition::text};
+use super::{call_names::CallNames, change::Answer};
 use crate::{
     error::Error,
     mutex::Mutex,
     per_runtime::{Guard, PerRuntime},
     server::{
+        answer::{text, unexpected},
         erased::AnyConnection,
-        retry::{ask, unexpected},
+        retry::ask,
         script::{Call, Script},
     },
 };

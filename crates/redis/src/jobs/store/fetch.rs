@@ -6,7 +6,7 @@ use redis::Value;
 use tokio::{sync::Notify, time::Instant};
 
 use super::Queue;
-use crate::{error::Error, mutex::Mutex, server::retry::unexpected, timers};
+use crate::{error::Error, mutex::Mutex, server::answer::unexpected, timers};
 
 /// Fetches a payload, one at a time for all workers of a queue, because all answers share one connection.
 /// Returns `None` if the job is no longer held under that token.

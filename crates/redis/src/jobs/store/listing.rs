@@ -7,15 +7,11 @@ use std::{
 
 use redis::Value;
 
-use super::{
-    OpenQueue,
-    fetch::fetch,
-    partition::{lossy, text},
-};
+use super::{OpenQueue, fetch::fetch};
 use crate::{
     error::Error,
     jobs::report::{DeadJob, JobInfo, JobState, WaitingJob},
-    server::retry::unexpected,
+    server::answer::{lossy, text, unexpected},
 };
 
 /// The waiting jobs of one partition that have been read and not been listed.

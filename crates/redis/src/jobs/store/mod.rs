@@ -21,11 +21,12 @@ use crate::{
         settings::HandleSettings,
     },
     server::{
+        answer::unexpected,
         erased::AnyConnection,
         first_use::FirstUse,
         keys::Tag,
         notifications::Notifications,
-        retry::{ask, repeat, unexpected},
+        retry::{ask, repeat},
         script::{Call, Script},
     },
     timers,

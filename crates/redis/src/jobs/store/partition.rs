@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use redis::Value;
 use tokio::time::Instant;
 
 use super::{
@@ -219,22 +218,6 @@ pub(in crate::jobs) fn partition_of(id: &str, partitions: usize) -> usize {
     });
     // The low bits alone are poorly distributed for a power of two.
     ((hash ^ (hash >> 32)) % partitions as u64) as usize
-}
-
-/// Returns the text of an answer or of a part of one.
-pub(in crate::jobs) fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        _ => None,
-    }
-}
-
-/// Returns the text of a part of an answer that another program may have stored.
-pub(in crate::jobs) fn lossy(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,7 @@ use std::{sync::Arc, time::Duration};
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{
-    Queue,
-    call_names::CallName,
-    micros,
-    partition::{lossy, text},
-};
+use super::{Queue, call_names::CallName, micros};
 use crate::{
     error::Error,
     jobs::{
@@ -18,8 +13,9 @@ use crate::{
         settings::WorkerSettings,
     },
     server::{
+        answer::{lossy, text, unexpected},
         nonce::Nonce,
-        retry::{unexpected, within},
+        retry::within,
     },
 };
 

@@ -40,7 +40,7 @@ async fn lateness(
     let began = SystemTime::now();
     let mut workers = JoinSet::new();
     for _ in 0..4 {
-        let worker = set(queue(&server, "q").await.worker().lease(HOUR)).start();
+        let worker = set(queue(&server, "q").await.worker().lease(HOUR).concurrency(places)).start();
         let late = late.clone();
         workers.spawn(worker.for_each_concurrent(places, move |job| {
             let now = SystemTime::now();
@@ -126,7 +126,7 @@ async fn backlog(jobs_in_all: usize, workers: usize, places: usize) -> (f64, f64
     let began = Instant::now();
     let mut running = JoinSet::new();
     for _ in 0..workers {
-        let worker = queue(&server, "q").await.worker().start();
+        let worker = queue(&server, "q").await.worker().concurrency(places).start();
         running.spawn(worker.for_each_concurrent(places, |job| async {
             assert!(job.unwrap().done().await.unwrap());
         }));

@@ -32,7 +32,7 @@ pub(crate) async fn run(most: u64) {
         fill_due(&jobs).await;
         let put = put.of_each(&server);
         let done = Cost::begin(&server);
-        let worker = jobs.worker().prefetch(256).start();
+        let worker = jobs.worker().concurrency(64).prefetch(256).start();
         worker
             .take(SAMPLE as usize)
             .for_each_concurrent(64, async |job| {

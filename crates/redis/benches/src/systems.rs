@@ -40,6 +40,7 @@ impl System for Tickwheel {
         jobs.counts().await.expect("a server");
         let stream = jobs
             .worker()
+            .concurrency(in_flight)
             .prefetch((4 * in_flight).max(32))
             .look_ahead(Duration::from_secs(1))
             .start();

@@ -174,6 +174,7 @@ pub(crate) async fn work(queue: String) -> ExitCode {
         .worker()
         .lease(LEASE)
         .look_ahead(Duration::from_secs(1))
+        .concurrency(64)
         .prefetch(1000)
         .start();
     worker

@@ -82,7 +82,7 @@ async fn rate(workers: usize, places: usize, time: Duration) -> f64 {
     };
     let mut running = JoinSet::new();
     for _ in 0..workers {
-        let worker = queue(&server, "q").await.worker().start();
+        let worker = queue(&server, "q").await.worker().concurrency(places).start();
         running.spawn(worker.for_each_concurrent(places, |job| async {
             assert!(job.unwrap().done().await.unwrap());
         }));

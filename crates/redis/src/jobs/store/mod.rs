@@ -316,7 +316,7 @@ impl OpenQueue<'_> {
 }
 
 /// How long after its deadline an operation is answered, unless the runtime that sends it has come to a stop.
-const GRACE: Duration = Duration::from_secs(1);
+const OVERTIME: Duration = Duration::from_secs(1);
 
 /// Pushes an operation, to be sent on the current runtime, and waits for its answer.
 pub(in crate::jobs) async fn submit(
@@ -333,7 +333,7 @@ pub(in crate::jobs) async fn submit(
         let _ = sender.send(answer);
     });
     batcher.push(&runtime, [operation]);
-    match timers::until(deadline + GRACE, receiver).await {
+    match timers::until(deadline + OVERTIME, receiver).await {
         Some(Ok(answer)) => answer,
         // Every operation is answered, but not by a runtime that nobody drives.
         Some(Err(_)) | None => Err(Error::NoAnswer {

@@ -278,9 +278,12 @@ impl Desk {
         let mut state = self.state.lock();
         state.places.leave();
         let starts = self.start(&mut state);
+        let is_asked = state.asked;
         drop(state);
         self.send(starts);
-        self.notify_engine();
+        if is_asked {
+            self.notify_engine();
+        }
     }
 
     // The engine's side.

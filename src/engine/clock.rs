@@ -35,6 +35,9 @@ impl Nanos {
     /// About 30 years, which Tokio takes for a duration that overflows the clock.
     pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
 
+    /// The delay of a timeout that never elapses.
+    pub(crate) const NEVER: Nanos = Nanos(u64::MAX);
+
     /// Converts a duration, at most [`Nanos::FAR_FUTURE`]. This computes in 64 bits, while
     /// `Duration::as_nanos` takes 128.
     pub(crate) fn of(duration: Duration) -> Nanos {
@@ -42,6 +45,16 @@ impl Nanos {
             return Nanos::FAR_FUTURE;
         }
         Nanos(duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos()))
+    }
+
+    /// Converts the duration of a timeout, which is [`Nanos::NEVER`] if it overflows the clock.
+    #[inline]
+    pub(crate) fn of_timeout(duration: Duration) -> Nanos {
+        if overflows(duration) {
+            Nanos::NEVER
+        } else {
+            Nanos::of(duration)
+        }
     }
 
     pub(crate) fn to_duration(self) -> Duration {
@@ -56,6 +69,13 @@ impl Nanos {
     pub(crate) fn saturating_sub(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(other.0))
     }
+}
+
+/// Returns whether there is no instant so far from now. This reads no clock for durations of less than 30
+/// years.
+#[inline]
+pub(crate) fn overflows(duration: Duration) -> bool {
+    duration >= Nanos::FAR_FUTURE.to_duration() && Instant::now().checked_add(duration).is_none()
 }
 
 /// Returns `instant + duration` or, if that overflows the clock, an instant in the far future, as Tokio does.

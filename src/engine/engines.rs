@@ -11,7 +11,10 @@
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
+    collections::HashMap,
     future::poll_fn,
+    hash::{BuildHasherDefault, DefaultHasher},
+    ptr,
     task::{Poll, Wake, Waker},
     time::Duration,
 };
@@ -41,7 +44,7 @@ use super::{
 /// All engines of the process, of which there are few. The lock is taken when an engine begins or ends, by a
 /// timer whose thread does not remember its shard, by a task that is scheduled on a builder's runtime, and to
 /// collect metrics.
-type Engines = Vec<((WheelId, Id), Arc<Engine>)>;
+type Engines = HashMap<(WheelId, Id), Arc<Engine>, BuildHasherDefault<DefaultHasher>>;
 
 static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
 
@@ -130,7 +133,8 @@ pub(crate) fn builder_handle(shared: &Arc<Shared>) -> Option<Handle> {
 #[track_caller]
 fn current(shared: &Shared) -> Handle {
     Handle::try_current().unwrap_or_else(|error| {
-        if shared.wheel == WheelId::GLOBAL {
+        // In the destructor of a thread-local there is no runtime to poll it in.
+        if shared.wheel == WheelId::GLOBAL || error.is_thread_local_destroyed() {
             panic!("{error}");
         }
         panic!("{error}: poll it in one, or give its wheel one with `Builder::handle`")
@@ -182,8 +186,7 @@ fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
 }
 
 fn find_among(engines: &Engines, key: (WheelId, Id)) -> Option<Arc<Engine>> {
-    let found = engines.iter().find(|(of, _)| *of == key);
-    found.map(|(_, engine)| engine.clone())
+    engines.get(&key).cloned()
 }
 
 /// Finds or begins the engine of the runtime that was given to the builder. Returns `None` if that runtime
@@ -234,7 +237,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<
     if engine.alarm.has_ended() {
         return None;
     }
-    engines.push((key, engine.clone()));
+    engines.insert(key, engine.clone());
     drop(engines);
     // Its first timer may turn out to be due, and then no entry of it is ever cancelled.
     engine.alarm.notify_if_no_handle(shared);
@@ -328,10 +331,10 @@ impl Engine {
             return;
         };
         let mut wakers = Vec::new();
-        let place = engines
-            .iter()
-            .position(|(_, engine)| std::ptr::eq(&**engine, self));
-        let removed = place.map(|place| engines.swap_remove(place));
+        let key = (self.shared.wheel, self.runtime);
+        // Another thread may have begun the engine that is in the list.
+        let is_listed = engines.get(&key).is_some_and(|engine| ptr::eq(&**engine, self));
+        let removed = is_listed.then(|| engines.remove(&key)).flatten();
         for shard in existing(&self.shards) {
             shard.end(&mut wakers);
         }

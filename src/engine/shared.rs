@@ -59,7 +59,7 @@ impl Settings {
 }
 
 /// Identifies a wheel in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WheelId(pub(in crate::engine) u64);
 
 impl WheelId {

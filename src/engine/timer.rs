@@ -101,12 +101,13 @@ struct Wait {
 
 impl Timer {
     /// Creates a timer that is due `delay` after its first poll.
+    #[inline]
     pub(crate) fn from_first_poll(wheel: WheelRef, delay: Duration) -> Timer {
         Timer {
             deadline: Moment::ZERO,
             phase: Phase::AfterFirstPoll {
                 wheel,
-                delay: Nanos::of(delay),
+                delay: Nanos::of_timeout(delay),
             },
         }
     }
@@ -142,7 +143,7 @@ impl Timer {
 
     pub(crate) fn deadline(&self) -> Moment {
         match self.phase {
-            Phase::AfterFirstPoll { delay, .. } => self.now().after(delay),
+            Phase::AfterFirstPoll { delay, .. } => self.now().after(delay.min(Nanos::FAR_FUTURE)),
             _ => self.deadline,
         }
     }
@@ -227,6 +228,8 @@ impl Timer {
         match &self.phase {
             Phase::Elapsed { .. } => Poll::Ready(()),
             Phase::Waiting(_) => self.poll_waiting(waker),
+            // Nothing is ever due, so this needs neither an entry nor a runtime.
+            Phase::AfterFirstPoll { delay, .. } if *delay == Nanos::NEVER => Poll::Pending,
             Phase::AfterFirstPoll { wheel, delay } => {
                 let now = wheel.now();
                 self.begin(waker, now.after(*delay), Reading::current(now))
@@ -490,6 +493,20 @@ impl Timer {
         end(&wait.shard, wait.key, wait.due)
     }
 
+    /// Leaves the entry of a timer that is dropped to the thread, or cancels it.
+    fn leave(&mut self) {
+        let gone = Phase::unstarted(WheelRef::GLOBAL, Moment::ZERO, false);
+        let Phase::Waiting(wait) = mem::replace(&mut self.phase, gone) else {
+            return;
+        };
+        if wait.leaves_spare {
+            wait.leave_spare();
+        } else {
+            thread::with(|thread| thread.note_cancelled(wait.task));
+            drop(wait.shard.cancel(wait.key, wait.due));
+        }
+    }
+
     /// Cancels the entry, and tells the thread.
     fn cancel_here(&mut self) {
         if let Phase::Waiting(wait) = &self.phase {
@@ -571,15 +588,8 @@ fn remembered(task: WakerId, clock: &Clock) -> WakerId {
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        match &self.phase {
-            Phase::Waiting(wait) if wait.leaves_spare => {
-                let gone = Phase::unstarted(WheelRef::GLOBAL, Moment::ZERO, false);
-                if let Phase::Waiting(wait) = mem::replace(&mut self.phase, gone) {
-                    wait.leave_spare();
-                }
-            }
-            Phase::Waiting(_) => self.cancel_here(),
-            _ => {}
+        if let Phase::Waiting(_) = &self.phase {
+            self.leave();
         }
     }
 }

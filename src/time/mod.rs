@@ -23,8 +23,11 @@
 //! - A tick of an [`Interval`] counts as missed when it is more than 5 ms, and more than one tick of the
 //!   wheel and its slack, late.
 //! - A task may be woken once before its deadline, and the future then keeps waiting: at a deadline that it
-//!   has since moved, at that of a timer that it has dropped, or up to 34 s after the start of a timer of 69
-//!   s or more, if the task has just cancelled another one.
+//!   has since moved, or at that of a timer that it has dropped. So a task has to poll its timer whenever it
+//!   is woken. One that then only looks at the clock may not be woken at the deadline.
+//! - A future that was first polled in one runtime and is awaited in another waits while nobody drives the
+//!   first one. Tokio's ends.
+//! - A process that has run for 448 years has no clock for new timers.
 //! - The timers of a runtime wait for one timer of Tokio's. If Tokio loses its wake-up, or delays it by more
 //!   than 100 ms, they go on when the next timer of this module starts in that runtime. A poll of a timer
 //!   that is waiting notices nothing.

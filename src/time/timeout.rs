@@ -5,7 +5,10 @@ use std::future::IntoFuture;
 use tokio::task;
 
 use super::{Duration, GLOBAL, Instant};
-use crate::timers::{sleep::Sleep, timeout::Timeout};
+use crate::{
+    engine::clock::overflows,
+    timers::{sleep::Sleep, timeout::Timeout},
+};
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
 ///
@@ -51,7 +54,9 @@ use crate::timers::{sleep::Sleep, timeout::Timeout};
 #[track_caller]
 #[inline]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    require_timers();
+    if !overflows(duration) {
+        require_timers();
+    }
     Timeout::new(Sleep::of_timeout(GLOBAL, duration, "Wheel::timeout"), future)
 }
 

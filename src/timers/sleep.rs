@@ -154,6 +154,7 @@ impl Sleep {
     /// Creates the timer of a timeout, whose duration counts from the first poll. `source` names the public
     /// function, for the console. That function wraps the future itself, because a large future is costly to
     /// move.
+    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn of_timeout(wheel: WheelRef, duration: Duration, source: &'static str) -> Sleep {
         Sleep {

@@ -22,14 +22,15 @@ impl Wheel {
     /// costs neither a lock nor a clock reading. The duration counts from the first pending poll. The timeout
     /// is never early, and less than one tick late plus the runtime's own delay and, as for a
     /// [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the next tick. A duration of
-    /// more than 30 years is taken as 30 years. Like a [`sleep`](Wheel::sleep), a timeout is never refused;
+    /// more than 30 years is taken as 30 years. One that overflows the clock makes no timer, needs no runtime
+    /// and never elapses. Like a [`sleep`](Wheel::sleep), a timeout is never refused;
     /// [`try_timeout`](Wheel::try_timeout) may be.
     ///
     /// # Cancellation
     ///
     /// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a
-    /// thread cancelled last may stay in the wheel for the next timer of its task, for 69 s at most. While it
-    /// stays, it keeps a clone of the task's waker, and no metric counts it.
+    /// thread cancelled last may stay in the wheel for the next timer of its task, until it is due at the
+    /// latest. While it stays, it keeps a clone of the task's waker, and it does not count as pending.
     ///
     /// # Panics
     ///

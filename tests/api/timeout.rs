@@ -6,12 +6,12 @@ use std::{
     fmt::Debug,
     future::{Future, Ready, pending, ready},
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -210,4 +210,20 @@ async fn a_future_that_always_uses_up_the_budget_does_not_keep_its_timeout_from_
         assert!(task.is_finished(), "twice its time has passed");
         assert!(task.await.unwrap().is_err());
     }
+}
+
+/// As with Tokio's from 1.54 on, no timer is made for it.
+#[test]
+fn a_duration_that_overflows_the_clock_needs_no_runtime_and_never_elapses() {
+    let wheel = Wheel::new();
+    let mut cx = Context::from_waker(Waker::noop());
+    let (sender, receiver) = oneshot::channel();
+    let mut own = pin!(wheel.timeout(Duration::MAX, receiver));
+    let mut global = pin!(tickwheel::time::timeout(Duration::MAX, pending::<()>()));
+    assert!(own.as_mut().poll(&mut cx).is_pending());
+    assert!(global.as_mut().poll(&mut cx).is_pending());
+    sender.send(7).unwrap();
+    assert_eq!(own.as_mut().poll(&mut cx), Poll::Ready(Ok(Ok(7))));
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.registered, metrics.engines), (0, 0));
 }

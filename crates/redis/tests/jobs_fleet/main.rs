@@ -31,6 +31,8 @@ mod support;
 
 const MS: Duration = Duration::from_millis(1);
 const PARTITIONS: usize = 3;
+/// How many jobs a worker works on at once.
+const PLACES: usize = 16;
 
 fn size(otherwise: usize) -> usize {
     env::var("TICKWHEEL_JOBS").map_or(otherwise, |jobs| {
@@ -63,7 +65,12 @@ fn worker() {
         .unwrap();
     runtime.block_on(async {
         let start = |builder: tickwheel_redis::WorkerBuilder| {
-            builder.lease(lease).attempts(1000).look_ahead(500 * MS).start()
+            builder
+                .lease(lease)
+                .concurrency(PLACES)
+                .attempts(1000)
+                .look_ahead(500 * MS)
+                .start()
         };
         let worker = if let [url] = &urls[..] {
             let notifications = Notifications::of(Client::open(&**url).unwrap());
@@ -82,7 +89,7 @@ fn worker() {
 async fn work(worker: Worker, takes: Duration) {
     say("ready");
     worker
-        .for_each_concurrent(16, |job| async {
+        .for_each_concurrent(PLACES, |job| async {
             // Redis is away for a while in some scenes.
             let Ok(job) = job else { return };
             let (id, attempt) = (job.id().to_owned(), job.attempt());

@@ -55,7 +55,14 @@ impl Progress {
     pub(crate) fn judge(&mut self, now: Moment, moved: u64, limit: ProgressLimit) -> Result<Moment, TooSlow> {
         let waited = self.waited_until(now);
         if waited < limit.span {
-            return Ok(now.after(limit.span.minus(waited)));
+            let rest = limit.span.minus(waited);
+            if self.is_waiting() {
+                return Ok(now.after(rest));
+            }
+            // Nobody waits, so the window may not end for long. Where little is left of it, that must not be
+            // looked at all the time.
+            let sixteenth = limit.span.fraction(1 << 12);
+            return Ok(now.after(rest.max(sixteenth)));
         }
         if moved.wrapping_sub(self.moved_before) < limit.min_bytes {
             return Err(TooSlow);
@@ -92,6 +99,21 @@ mod tests {
         progress.begin_wait(at(3_606), 0);
         assert_eq!(progress.judge(at(3_609), 0, limit()), Ok(at(3_610)));
         assert_eq!(progress.judge(at(3_610), 0, limit()), Err(TooSlow));
+    }
+
+    /// The window cannot end before the next wait, and to look for that in each tick would cost the server
+    /// more than the client.
+    #[test]
+    fn a_window_that_is_nearly_over_is_not_looked_at_all_the_time() {
+        let mut progress = Progress::default();
+        let nearly = Moment::START.after(Span::from_millis(9_999));
+        progress.begin_wait(at(0), 0);
+        progress.end_wait(nearly);
+        let next = progress.judge(at(20), 0, limit()).unwrap();
+        assert!(next > Moment::START.after(Span::from_millis(20_500)), "{next:?}");
+        progress.begin_wait(at(20), 0);
+        let over = progress.judge(at(20), 0, limit()).unwrap();
+        assert_eq!(over, Moment::START.after(Span::from_millis(20_001)));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The one timer of a connection.
 
 use std::{
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
 };
 
 use tickwheel::Sleep;
+use tokio::task::unconstrained;
 
 use crate::{connection::Connection, time::Moment};
 
@@ -35,6 +36,8 @@ impl Alarm {
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Future::poll(Pin::new(&mut self.sleep), cx)
+        // A client that keeps the connection busy in every poll uses up the task's budget, and must not keep
+        // the alarm from going off.
+        pin!(unconstrained(&mut self.sleep)).poll(cx)
     }
 }

@@ -1,9 +1,17 @@
 //! The limit of a request's head.
 
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+};
+
+use futures::poll;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tickwheel::Wheel;
 use tickwheel_hyper::{ConnectionLimits, Ended};
+use tokio::{task::coop, time::advance};
 
 use crate::support::{
     Client, GET, builder, frames::*, handlers::handle, ms, open, open_with, pause, serving, usual_limits,
@@ -161,4 +169,24 @@ async fn without_limits_a_connection_lives_on() {
     client.read_to("hello").await;
     pause(86_400_000).await;
     assert!(server.is_open());
+}
+
+/// A client that sends and sends uses up all that a task may do in one poll, and the limits are looked at
+/// after it.
+#[tokio::test(start_paused = true)]
+async fn a_poll_without_budget_keeps_the_limits() {
+    let (_client, io) = tokio::io::duplex(65_536);
+    let mut served = pin!(usual_limits().serve(&builder(), TokioIo::new(io), service_fn(handle)));
+    assert!(poll!(&mut served).is_pending());
+    advance(ms(302)).await;
+    let polled = poll_fn(|cx| {
+        while let Poll::Ready(budget) = coop::poll_proceed(cx) {
+            budget.made_progress();
+        }
+        Poll::Ready(served.as_mut().poll(cx))
+    });
+    let Poll::Ready(ended) = polled.await else {
+        panic!("it has not ended");
+    };
+    assert_eq!(ended.unwrap(), Ended::Header);
 }

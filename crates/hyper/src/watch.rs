@@ -230,11 +230,12 @@ impl Watch {
         let Some(ending) = &mut self.ending else {
             return Ok(Moment::NEVER);
         };
+        let grace = ending.since.after(self.settings.grace);
         if must_tell {
             ending.is_told = true;
+            self.bring_alarm_forward(grace);
             return Err(Step::EndGracefully);
         }
-        let grace = ending.since.after(self.settings.grace);
         let why = if is_cut { Ended::Grace } else { ending.why };
         not_before(grace, now, why)
     }
@@ -305,8 +306,8 @@ impl Watch {
     /// Notes how the connection has ended.
     pub(crate) fn finish<E>(&self, result: Result<(), E>) -> Result<Ended, E> {
         let ended = match (self.ending, result) {
+            (_, Ok(())) if self.connection.is_upgraded() => Ended::Upgraded,
             (Some(ending), _) => ending.why,
-            (None, Ok(())) if self.connection.is_upgraded() => Ended::Upgraded,
             (None, Ok(())) => Ended::Done,
             (None, Err(error)) => return Err(error),
         };

@@ -7,7 +7,7 @@ use hyper_util::{rt::TokioIo, server::conn::auto::upgrade::downcast};
 use tickwheel_hyper::{Ended, LimitedIo, RequestBody};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use crate::support::{Client, builder, frames::*, open, pause, serving, usual_limits};
+use crate::support::{Client, builder, frames::*, ms, open, pause, serving, usual_limits};
 
 const UPGRADE: &str = "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
 const CONNECT: &str = "CONNECT a:80 HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -25,6 +25,18 @@ async fn an_upgrade_of_http1_ends_the_limits() {
         client.send("late").await;
         client.read_to("late").await;
     }
+}
+
+/// It lives on, so nothing has ended it.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_after_the_lifetime_is_an_upgrade() {
+    let limits = usual_limits().lifetime(ms(100), ms(0));
+    let (mut client, server) = open(&limits);
+    pause(150).await;
+    client.send(format!("{UPGRADE}early")).await;
+    client.read_to("early").await;
+    server.ends(Ended::Upgraded, 150).await;
+    assert_eq!(limits.stats().lifetime, 0);
 }
 
 #[tokio::test(start_paused = true)]

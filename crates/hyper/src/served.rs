@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use hyper_util::server::graceful::GracefulConnection;
@@ -57,9 +57,17 @@ pin_project! {
     /// ```
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Served<C> {
-        // `None` once it has ended, so that what was in flight is dropped before the caller hears of it.
+        // `None` once it has ended: what was in flight is dropped before the caller hears of it, and whoever
+        // keeps the future keeps no connection open.
         #[pin]
-        connection: Option<C>,
+        open: Option<Open<C>>,
+    }
+}
+
+pin_project! {
+    struct Open<C> {
+        #[pin]
+        connection: C,
         watch: Watch,
     }
 }
@@ -67,8 +75,7 @@ pin_project! {
 impl<C: GracefulConnection> Served<C> {
     pub(crate) fn new(connection: C, watch: Watch) -> Served<C> {
         Served {
-            connection: Some(connection),
-            watch,
+            open: Some(Open { connection, watch }),
         }
     }
 
@@ -99,10 +106,36 @@ impl<C: GracefulConnection> Served<C> {
     /// # }
     /// ```
     pub fn graceful_shutdown(self: Pin<&mut Self>) {
-        let this = self.project();
-        if let Some(connection) = this.connection.as_pin_mut() {
-            this.watch.shut_down();
-            connection.graceful_shutdown();
+        if let Some(open) = self.project().open.as_pin_mut() {
+            let open = open.project();
+            open.watch.shut_down();
+            open.connection.graceful_shutdown();
+        }
+    }
+}
+
+impl<C> Open<C>
+where
+    C: GracefulConnection,
+    C::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn poll_end(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Ended, Box<dyn Error + Send + Sync>>> {
+        let mut open = self.project();
+        loop {
+            if let Poll::Ready(result) = open.connection.as_mut().poll(cx) {
+                return Poll::Ready(open.watch.finish(result.map_err(Into::into)));
+            }
+            match open.watch.check(cx) {
+                Step::Wait => return Poll::Pending,
+                Step::EndGracefully => open.connection.as_mut().graceful_shutdown(),
+                Step::CutOff(ended) => {
+                    open.watch.count(ended);
+                    return Poll::Ready(Ok(ended));
+                }
+            }
         }
     }
 }
@@ -115,31 +148,20 @@ where
     type Output = Result<Ended, Box<dyn Error + Send + Sync>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        loop {
-            let connection = this.connection.as_mut().as_pin_mut();
-            let mut connection = connection.expect("`Served` polled after completion");
-            if let Poll::Ready(result) = connection.as_mut().poll(cx) {
-                this.connection.set(None);
-                return Poll::Ready(this.watch.finish(result.map_err(Into::into)));
-            }
-            match this.watch.check(cx) {
-                Step::Wait => return Poll::Pending,
-                Step::EndGracefully => connection.graceful_shutdown(),
-                Step::CutOff(ended) => {
-                    this.connection.set(None);
-                    this.watch.count(ended);
-                    return Poll::Ready(Ok(ended));
-                }
-            }
-        }
+        let mut open = self.project().open;
+        let connection = open.as_mut().as_pin_mut();
+        let connection = connection.expect("`Served` polled after completion");
+        let ended = ready!(connection.poll_end(cx));
+        open.set(None);
+        Poll::Ready(ended)
     }
 }
 
 impl<C> fmt::Debug for Served<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let watch = self.open.as_ref().map(|open| &open.watch);
         f.debug_struct("Served")
-            .field("watch", &self.watch)
+            .field("watch", &watch)
             .finish_non_exhaustive()
     }
 }

@@ -122,3 +122,26 @@ async fn a_poll_after_its_end_panics() {
     served.as_mut().await.unwrap();
     let _ = poll!(served as std::pin::Pin<&mut dyn Future<Output = _>>);
 }
+
+/// Whoever selects on a pinned connection still has it when it has ended.
+#[tokio::test(start_paused = true)]
+async fn it_does_not_wait_for_a_connection_that_has_ended_and_is_kept() {
+    let limits = usual_limits();
+    let (_silent_client, io) = tokio::io::duplex(65_536);
+    let mut served = pin!(limits.serve(&builder(), TokioIo::new(io), service_fn(handle)));
+    assert_eq!(served.as_mut().await.unwrap(), Ended::Header);
+    assert_eq!(limits.stats().open, 0);
+    let mut shutdown = pin!(limits.shutdown());
+    assert_eq!(poll!(&mut shutdown), Poll::Ready(()));
+}
+
+/// No other limit has the connection looked at in time.
+#[tokio::test(start_paused = true)]
+async fn the_grace_is_kept_without_other_limits() {
+    let limits = ConnectionLimits::new(&Wheel::new()).grace(ms(400));
+    let (mut client, server) = open(&limits);
+    client.send("GET /events HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    pause(300).await;
+    limits.shutdown().await;
+    server.ends(Ended::Grace, 700).await;
+}

@@ -120,9 +120,9 @@ fn pending_timers(wheel: &Wheel) {
         assert_pending!(timeout_at.as_mut().poll(&mut cx));
         let mut sleep = pin!(wheel.sleep(SECOND));
         assert_pending!(sleep.as_mut().poll(&mut cx));
-        sleep.reset(Instant::now() + SECOND * 2);
+        sleep.reset_at(Instant::now() + SECOND * 2);
         assert_pending!(sleep.as_mut().poll(&mut cx));
-        sleep.reset(Instant::now() + SECOND / 2);
+        sleep.reset_at(Instant::now() + SECOND / 2);
         assert_pending!(sleep.as_mut().poll(&mut cx));
     }
 }

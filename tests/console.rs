@@ -199,7 +199,7 @@ fn a_reset_is_another_operation_of_the_same_resource() {
         let wheel = Wheel::new();
         let mut sleep = wheel.sleep(SECOND);
         log.take();
-        sleep.reset(Instant::now() + SECOND * 2);
+        sleep.reset_at(Instant::now() + SECOND * 2);
         let [_, operation, poll] =
             made("", "Sleep::reset", 1).map(|line| line.replace(" 2 ", " 4 ").replace(" 3 ", " 5 "));
         assert_eq!(

@@ -129,7 +129,7 @@ fn poll_timer(
         _ if deadline <= Instant::now() => return poll_on_budget(had_budget, cx, |_| Poll::Ready(())),
         // The duration has begun to count, or the enclosing scope has changed.
         Some(sleep) => {
-            sleep.reset(deadline);
+            sleep.reset_at(deadline);
             sleep
         }
         None => timer.insert(Sleep::until(WheelRef::GLOBAL, deadline)),

@@ -87,7 +87,7 @@ impl rt::Timer for Wheel {
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: std::time::Instant) {
         match sleep.as_mut().downcast_mut_pin::<Sleep>() {
-            Some(sleep) => sleep.get_mut().reset(Instant::from_std(new_deadline)),
+            Some(sleep) => sleep.get_mut().reset_at(Instant::from_std(new_deadline)),
             // Another timer has created this sleep.
             None => *sleep = rt::Timer::sleep_until(self, new_deadline),
         }

@@ -57,7 +57,7 @@ mod sleep;
 mod timeout;
 
 pub use label::Label;
-pub use sleep::{Sleep, sleep, sleep_until};
+pub use sleep::{sleep, sleep_until};
 pub use timeout::{timeout, timeout_at};
 #[doc(no_inline)]
 pub use tokio::time::{Duration, Instant, MissedTickBehavior};
@@ -65,7 +65,7 @@ pub use tokio::time::{Duration, Instant, MissedTickBehavior};
 #[doc(no_inline)]
 pub use tokio::time::{pause, resume};
 
-pub use crate::timers::{interval::Interval, timeout::Timeout};
+pub use crate::timers::{interval::Interval, sleep::Sleep, timeout::Timeout};
 
 use tokio::{runtime::Handle, task};
 
@@ -104,7 +104,7 @@ use crate::{engine::shared::WheelRef, timers::idle::IdleTimer, wheel::Wheel};
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    Interval::new(sleep(Duration::ZERO).0, period)
+    Interval::new(sleep(Duration::ZERO), period)
 }
 
 /// Creates an interval that first ticks at `start` and then every `period`, on the global wheel.
@@ -135,7 +135,7 @@ pub fn interval(period: Duration) -> Interval {
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    Interval::new(sleep_until(start).0, period)
+    Interval::new(sleep_until(start), period)
 }
 
 /// Waits until `duration` has passed without a [`touch`](crate::IdleHandle::touch), on the global wheel.

@@ -363,7 +363,7 @@ impl Future for IdleTimer {
         let polled = loop {
             let deadline = watch.deadline_of(&sleep.timer);
             if deadline > sleep.timer.deadline() {
-                sleep.reset(deadline.instant());
+                sleep.reset_at(deadline.instant());
             }
             let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
             // Something may have become busy since, or the thread may have been held up until the deadline.

@@ -294,7 +294,7 @@ impl Interval {
     /// # }
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
-        self.sleep.reset(deadline);
+        self.sleep.reset_at(deadline);
         self.rounded_up_to = Moment::ZERO;
         self.counts_from = None;
     }

@@ -131,7 +131,7 @@ impl Drop for Permit {
 /// The future returned by [`Wheel::try_sleep`].
 ///
 /// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
-/// the sleep is [`reset`](TrySleep::reset). A poll after a refusal asks the wheel again. A sleep that was
+/// the sleep is [moved](TrySleep::reset_at). A poll after a refusal asks the wheel again. A sleep that was
 /// admitted once is not refused for want of room later.
 ///
 /// # Examples
@@ -205,6 +205,28 @@ impl TrySleep {
 
     /// Moves the sleep to another deadline, as [`Sleep::reset`] does.
     ///
+    /// This is [`reset_at`](TrySleep::reset_at) with Tokio's signature, for code that keeps its sleep pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
+    /// tokio::pin!(sleep);
+    /// sleep.as_mut().reset(Instant::now() + Duration::from_millis(10));
+    /// assert_eq!(sleep.await, Ok(()));
+    /// # }
+    /// ```
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.get_mut().reset_at(deadline);
+    }
+
+    /// Moves the sleep to another deadline, as [`Sleep::reset_at`] does.
+    ///
     /// # Examples
     ///
     /// ```
@@ -214,16 +236,16 @@ impl TrySleep {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
-    /// sleep.reset(Instant::now() + Duration::from_millis(10));
+    /// sleep.reset_at(Instant::now() + Duration::from_millis(10));
     /// assert_eq!(sleep.await, Ok(()));
     /// # }
     /// ```
-    pub fn reset(&mut self, deadline: Instant) {
+    pub fn reset_at(&mut self, deadline: Instant) {
         self.end_if_shut_down();
-        self.sleep.reset(deadline);
+        self.sleep.reset_at(deadline);
     }
 
-    /// Moves the sleep to `duration` from now, as [`Sleep::reset`] does.
+    /// Moves the sleep to `duration` from now, as [`Sleep::reset_after`] does.
     ///
     /// # Examples
     ///

@@ -97,10 +97,11 @@ impl Wheel {
     }
 }
 
-/// The future returned by [`Wheel::sleep`] and [`Wheel::sleep_until`].
+/// The future returned by [`Wheel::sleep`] and [`Wheel::sleep_until`], and by the functions of these names in
+/// [`time`](crate::time).
 ///
 /// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
-/// the sleep is [`reset`](Sleep::reset).
+/// the sleep is [moved](Sleep::reset_at).
 ///
 /// # Examples
 ///
@@ -108,7 +109,7 @@ impl Wheel {
 ///
 /// ```
 /// use tickwheel::Wheel;
-/// use tokio::time::{Duration, Instant};
+/// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -120,7 +121,7 @@ impl Wheel {
 /// loop {
 ///     tokio::select! {
 ///         () = &mut idle => break,
-///         Some(_) = traffic.recv() => idle.reset(Instant::now() + Duration::from_millis(30)),
+///         Some(_) = traffic.recv() => idle.reset_after(Duration::from_millis(30)),
 ///     }
 /// }
 /// # }
@@ -210,6 +211,29 @@ impl Sleep {
         self.timer.is_elapsed()
     }
 
+    /// Moves the sleep to another deadline, as `tokio::time::Sleep::reset` does.
+    ///
+    /// This is [`reset_at`](Sleep::reset_at) with Tokio's signature, for code that keeps its sleep pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let sleep = Wheel::new().sleep(Duration::from_secs(3600));
+    /// tokio::pin!(sleep);
+    /// sleep.as_mut().reset(Instant::now() + Duration::from_millis(10));
+    /// sleep.await;
+    /// # }
+    /// ```
+    #[inline]
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.get_mut().reset_at(deadline);
+    }
+
     /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
     /// A later deadline costs one store: the timer stays in its bucket, and is restarted when its old
@@ -226,17 +250,17 @@ impl Sleep {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let mut sleep = Wheel::new().sleep(Duration::from_secs(3600));
-    /// sleep.reset(Instant::now() + Duration::from_millis(10));
+    /// sleep.reset_at(Instant::now() + Duration::from_millis(10));
     /// sleep.await;
     /// # }
     /// ```
     #[inline]
-    pub fn reset(&mut self, deadline: Instant) {
+    pub fn reset_at(&mut self, deadline: Instant) {
         let woken = self.timer.reset(Moment::of(deadline));
         self.finish_reset(woken);
     }
 
-    /// Moves the sleep to `duration` from now, as [`reset`](Sleep::reset) does.
+    /// Moves the sleep to `duration` from now, as [`reset_at`](Sleep::reset_at) does.
     ///
     /// A zero duration completes at the next tick, as that of [`Wheel::sleep`] does.
     ///

@@ -226,10 +226,96 @@ macro_rules! wraps_a_future {
             pub fn into_inner(self) -> F {
                 self.future
             }
+
+            /// Returns the instant at which the timeout is due.
+            ///
+            /// Before its first pending poll, a timeout of a duration is due that long after now, because that
+            /// is what a poll now would make of it.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::{future::pending, time::Duration};
+            /// # use tokio::time::Instant;
+            /// let start = Instant::now();
+            #[doc = concat!("let timeout = ", $made, "(Duration::from_secs(1), pending::<()>());")]
+            /// assert!(timeout.deadline() >= start + Duration::from_secs(1));
+            /// ```
+            pub fn deadline(&self) -> Instant {
+                self.timer.deadline()
+            }
         }
     };
 }
 pub(crate) use wraps_a_future;
+
+/// Defines the methods that move a timeout whose time is not counted.
+macro_rules! can_be_moved {
+    ($timeout:ident, $made:literal) => {
+        impl<F> $timeout<F> {
+            /// Moves the timeout to another deadline, whether or not it has been polled.
+            ///
+            /// This is what [`Sleep::reset_at`](crate::Sleep::reset_at) does for a sleep: a later deadline costs
+            /// one store, and an earlier one moves the timer at once. The task that last polled the timeout is
+            /// woken at the new deadline, or within this call if that has passed. One that has elapsed, or whose
+            /// duration overflowed the clock, waits for the new deadline once it is polled.
+            ///
+            /// # Examples
+            ///
+            /// A deadline that each sign of progress pushes back:
+            ///
+            /// ```
+            /// use std::pin::pin;
+            /// use tokio::{sync::mpsc, time::{Duration, Instant}};
+            ///
+            /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+            /// # async fn main() {
+            /// let (progress, mut parts) = mpsc::channel(1);
+            /// let download = async move {
+            ///     for part in 1..=3 {
+            ///         tokio::time::sleep(Duration::from_secs(4)).await;
+            ///         progress.send(part).await.unwrap();
+            ///     }
+            ///     "all of it"
+            /// };
+            #[doc = concat!("let mut download = pin!(", $made, "(Duration::from_secs(5), download));")]
+            /// let file = loop {
+            ///     tokio::select! {
+            ///         file = &mut download => break file,
+            ///         Some(_) = parts.recv() => {
+            ///             let deadline = Instant::now() + Duration::from_secs(5);
+            ///             download.as_mut().reset_at(deadline);
+            ///         }
+            ///     }
+            /// };
+            /// assert_eq!(file, Ok("all of it"));
+            /// # }
+            /// ```
+            pub fn reset_at(self: Pin<&mut Self>, deadline: Instant) {
+                self.project().timer.reset_at(deadline);
+            }
+
+            /// Moves the timeout to `duration` from now, as
+            #[doc = concat!("[`reset_at`](", stringify!($timeout), "::reset_at) does.")]
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use std::{future::pending, pin::pin, time::Duration};
+            ///
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() {
+            #[doc = concat!("let mut timeout = pin!(", $made, "(Duration::from_secs(3600), pending::<()>()));")]
+            /// timeout.as_mut().reset_after(Duration::from_millis(10));
+            /// assert!(timeout.await.is_err());
+            /// # }
+            /// ```
+            pub fn reset_after(self: Pin<&mut Self>, duration: Duration) {
+                self.project().timer.reset_after(duration);
+            }
+        }
+    };
+}
 
 wraps_a_future! {
     /// The future returned by [`Wheel::timeout`] and [`Wheel::timeout_at`].
@@ -248,6 +334,8 @@ wraps_a_future! {
     Timeout, Sleep => Elapsed, "tickwheel::Wheel::new().timeout"
 }
 
+can_be_moved!(Timeout, "tickwheel::Wheel::new().timeout");
+
 wraps_a_future! {
     /// The future returned by [`Wheel::try_timeout`].
     ///
@@ -264,3 +352,5 @@ wraps_a_future! {
     /// ```
     TryTimeout, TrySleep => TimeoutError, "tickwheel::Wheel::new().try_timeout"
 }
+
+can_be_moved!(TryTimeout, "tickwheel::Wheel::new().try_timeout");

@@ -101,7 +101,7 @@ fn a_reset_between_two_runtimes_counts() {
             let mut later = on_a_clock_ahead_by(before, async || {
                 let mut sleep = wheel.sleep(SECOND * 5);
                 register(&mut sleep);
-                sleep.reset(Instant::now() + DAY * 3);
+                sleep.reset_at(Instant::now() + DAY * 3);
                 sleep
             });
             let deadline = later.deadline();
@@ -109,7 +109,7 @@ fn a_reset_between_two_runtimes_counts() {
             let mut sleep = left_by_a_runtime(&wheel, before, SECOND * 5);
             on_a_clock_ahead_by(after, async || {
                 let start = Instant::now();
-                sleep.reset(start + left);
+                sleep.reset_at(start + left);
                 sleep.await;
                 assert_now(start + left);
                 (&mut later).await;
@@ -127,7 +127,7 @@ fn a_reset_to_an_earlier_instant_moves_an_entry_that_was_bound_anew() {
     on_a_clock_ahead_by(DAY, async || {
         let (waker, woken) = counting_waker();
         register_for(&waker, &mut sleep);
-        sleep.reset(Instant::now() + SECOND * 5);
+        sleep.reset_at(Instant::now() + SECOND * 5);
         advance(SECOND * 5 + ms(1)).await;
         assert_eq!(woken.load(Ordering::SeqCst), 1);
         sleep.await;
@@ -194,7 +194,7 @@ fn runtimes_of_three_clocks_share_a_wheel_while_they_come_and_go() {
                         assert!(wheel.timeout(ms(n % 5), pending::<()>()).await.is_err());
                         let mut moved = wheel.sleep(SECOND * 3600);
                         assert!(futures::poll!(&mut moved).is_pending());
-                        moved.reset(Instant::now() - DAY);
+                        moved.reset_at(Instant::now() - DAY);
                         moved.await;
                     });
                 }

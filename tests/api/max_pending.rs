@@ -322,7 +322,7 @@ async fn a_sleep_reset_to_later_keeps_its_place() {
     let mut kept = task::spawn(wheel.try_sleep(TICK));
     assert_pending!(kept.poll());
     let deadline = Instant::now() + SECOND;
-    kept.reset(deadline);
+    kept.reset_at(deadline);
     advance(TICK).await;
     // Expired at its old deadline, it keeps its place until it elapses.
     assert!(kept.is_woken());
@@ -343,7 +343,7 @@ async fn a_sleep_reset_after_it_elapsed_is_not_refused() {
     assert_ready_eq!(kept.poll(), Ok(()));
     let mut other = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(other.poll());
-    kept.reset(Instant::now() + SECOND);
+    kept.reset_at(Instant::now() + SECOND);
     assert_pending!(kept.poll());
     assert_eq!(wheel.pending(), 2);
 }

@@ -21,7 +21,7 @@ fn the_first_timer_that_waits_begins_it_and_nothing_before_does() {
         runtime.block_on(async {
             let wheel = Wheel::new();
             let mut sleep = wheel.sleep(SECOND);
-            sleep.reset(Instant::now() + SECOND);
+            sleep.reset_at(Instant::now() + SECOND);
             drop((wheel.interval(SECOND), wheel.idle_timer(SECOND)));
             wheel.timeout(SECOND, async {}).await.unwrap(); // ready
             assert_eq!((alive_tasks(), wheel.metrics().engines), (0, 0));
@@ -92,8 +92,8 @@ async fn futures_outlive_the_handles_and_the_engine_ends_with_the_last_of_them()
     assert_eq!(alive_tasks(), 0, "no timer waits");
     let start = Instant::now();
     advance(SECOND).await;
-    later.reset(start + SECOND * 4);
-    earlier.reset(start + SECOND * 2);
+    later.reset_at(start + SECOND * 4);
+    earlier.reset_at(start + SECOND * 2);
     (&mut second).await;
     assert_eq!(start.elapsed(), SECOND * 3);
     earlier.await;
@@ -135,7 +135,7 @@ fn without_a_handle_the_last_timer_ends_the_engine() {
         ("reset to the past", |wheel| {
             let mut sleep = wheel.sleep(SECOND);
             register(&mut sleep);
-            sleep.reset(Instant::now() - SECOND);
+            sleep.reset_at(Instant::now() - SECOND);
             std::mem::forget(sleep);
         }),
         ("refused by a shutdown", |wheel| {

@@ -120,8 +120,8 @@ fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
                 };
                 match stage {
                     2 => settle().await,
-                    3 => sleep.reset(Instant::now() + ms(40)),
-                    4 => sleep.reset(Instant::now() + ms(1)),
+                    3 => sleep.reset_at(Instant::now() + ms(40)),
+                    4 => sleep.reset_at(Instant::now() + ms(1)),
                     5 => wheel.sleep(ms(40)).await, // expired, not polled
                     6 => {
                         wheel.sleep(ms(40)).await;

@@ -167,7 +167,7 @@ async fn a_reset_does_not_bring_a_sleep_back() {
         assert_pending!(to_the_past.poll());
         assert_pending!(after_zero.poll());
         drop(wheel.shutdown());
-        to_the_past.reset(Instant::now() - ago);
+        to_the_past.reset_at(Instant::now() - ago);
         after_zero.reset_after(Duration::ZERO);
         assert_ready_eq!(to_the_past.poll(), Err(SleepError::Shutdown));
         assert_ready_eq!(after_zero.poll(), Err(SleepError::Shutdown));
@@ -176,9 +176,9 @@ async fn a_reset_does_not_bring_a_sleep_back() {
     let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
     drop(wheel.shutdown());
-    sleep.reset(Instant::now() + SECOND);
+    sleep.reset_at(Instant::now() + SECOND);
     assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
-    sleep.reset(Instant::now() - TICK);
+    sleep.reset_at(Instant::now() - TICK);
     assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
 }
 

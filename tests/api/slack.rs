@@ -52,7 +52,7 @@ fn sleeps_that_were_reset_fire_in_company() {
         let mut sleeps: Vec<_> = (0..400).map(|_| wheel.sleep_until(begin + ms(50))).collect();
         for (timer, sleep) in sleeps.iter_mut().enumerate() {
             assert!(futures::poll!(&mut *sleep).is_pending());
-            sleep.reset(begin + SECOND + ms(timer as u64));
+            sleep.reset_at(begin + SECOND + ms(timer as u64));
         }
         sleeps
     });
@@ -171,7 +171,7 @@ async fn a_reset_to_a_later_instant_does_not_inherit_slack() {
         assert!(futures::poll!(&mut sleep).is_pending());
         tokio::time::advance(999 * SECOND + ms(500)).await;
         let later = deadline + ms(millis);
-        sleep.reset(later);
+        sleep.reset_at(later);
         sleep.await;
         // A hundredth of the half second, and of the millis.
         let late = Instant::now() - later;

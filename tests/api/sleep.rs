@@ -111,7 +111,7 @@ async fn reset_to_a_later_instant_touches_nothing_until_the_old_deadline() {
     let mut sleep = task::spawn(wheel.sleep(ms(100)));
     assert_pending!(sleep.poll());
     for millis in 101..=1_000 {
-        sleep.reset(start + ms(millis));
+        sleep.reset_at(start + ms(millis));
     }
     assert_eq!(wheel.metrics().registered, 1, "no reset went into the wheel");
 
@@ -139,7 +139,7 @@ async fn reset_to_the_past_wakes_the_waiting_task_at_once() {
         assert_pending!(sleep.poll());
         tokio::time::advance(SECOND).await;
         tokio_sleep.as_mut().reset(Instant::now() - ago);
-        sleep.reset(Instant::now() - ago);
+        sleep.reset_at(Instant::now() - ago);
         assert!(tokio_sleep.is_woken() && sleep.is_woken(), "to {ago:?} ago");
         assert_eq!(wheel.pending(), 0);
         assert!(sleep.is_elapsed());
@@ -160,7 +160,7 @@ async fn reset_to_the_past_wakes_the_waiting_task_at_once_on_the_real_clock() {
         tokio::time::sleep(ms(3)).await;
         assert!(!sleep.is_woken());
         // Tokio's timer has passed that, however late this task runs.
-        sleep.reset(began + ms(1));
+        sleep.reset_at(began + ms(1));
         assert!(sleep.is_woken() && sleep.is_elapsed());
         assert_eq!(wheel.pending(), 0);
         assert_ready!(sleep.poll());
@@ -174,9 +174,9 @@ async fn a_task_woken_by_a_reset_to_the_past_can_reset_the_sleep_again() {
     let mut sleep = task::spawn(wheel.sleep(DAY));
     assert_pending!(sleep.poll());
     tokio::time::advance(SECOND).await;
-    sleep.reset(Instant::now());
+    sleep.reset_at(Instant::now());
     assert!(sleep.is_woken());
-    sleep.reset(Instant::now() + SECOND);
+    sleep.reset_at(Instant::now() + SECOND);
     assert_pending!(sleep.poll());
     assert!(!sleep.is_woken());
     advance(SECOND).await;
@@ -199,7 +199,7 @@ async fn a_waker_that_a_reset_to_the_past_wakes_may_use_the_wheel() {
     let mut sleep = wheel.sleep(DAY);
     let waker = Waker::from(pends.clone());
     assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
-    sleep.reset(Instant::now());
+    sleep.reset_at(Instant::now());
     assert_eq!(
         pends.1.load(Ordering::Relaxed),
         1,
@@ -224,7 +224,7 @@ async fn on_the_real_clock_what_has_elapsed_is_ready() {
     std::thread::sleep(TICK * 2);
     let mut unpolled = wheel.sleep(SECOND);
     for sleep in [&mut other, &mut polled, &mut unpolled] {
-        sleep.reset(Instant::now() - ms(5));
+        sleep.reset_at(Instant::now() - ms(5));
     }
     [other, polled, unpolled]
         .into_iter()
@@ -329,9 +329,9 @@ async fn what_was_reset_elapses_without_a_poll_and_what_was_not_does_not() {
     let mut sleeps = [wheel.sleep(ms(10)), wheel.sleep(ms(10)), wheel.sleep(ms(10))];
     let mut tokios = [(); 3].map(|()| Box::pin(tokio::time::sleep(ms(10))));
     let deadline = Instant::now() + ms(20);
-    sleeps[1].reset(deadline);
+    sleeps[1].reset_at(deadline);
     tokios[1].as_mut().reset(deadline);
-    sleeps[2].reset(Instant::now());
+    sleeps[2].reset_at(Instant::now());
     tokios[2].as_mut().reset(Instant::now());
     for expected in [[false, false, true], [false, false, true], [false, true, true]] {
         assert_eq!(tokios.each_ref().map(|sleep| sleep.is_elapsed()), expected);
@@ -365,16 +365,16 @@ async fn dropping_cancels_at_every_stage() {
             assert_pending!(sleep.poll());
         }
         match stage {
-            2 => sleep.reset(Instant::now() + SECOND),
-            3 => sleep.reset(Instant::now() + ms(50)),
-            4 => sleep.reset(Instant::now()),
+            2 => sleep.reset_at(Instant::now() + SECOND),
+            3 => sleep.reset_at(Instant::now() + ms(50)),
+            4 => sleep.reset_at(Instant::now()),
             5 => advance(ms(100)).await,
             6 => {
                 advance(ms(100)).await;
                 assert_ready!(sleep.poll());
             }
             7 => {
-                sleep.reset(Instant::now() + SECOND);
+                sleep.reset_at(Instant::now() + SECOND);
                 advance(ms(100)).await;
                 assert_pending!(sleep.poll());
             }
@@ -497,7 +497,7 @@ async fn a_re_armed_sleep_wakes_the_task_that_polled_it_last() {
     let (last, last_woken) = counting_waker();
     let mut sleep = wheel.sleep(ms(100));
     register_for(&first, &mut sleep);
-    sleep.reset(start + ms(300));
+    sleep.reset_at(start + ms(300));
     register_for(&last, &mut sleep);
     advance(ms(100)).await;
     register_for(&last, &mut sleep);
@@ -513,7 +513,7 @@ async fn a_re_armed_sleep_wakes_the_task_that_polled_it_last() {
 fn it_can_be_made_reset_and_dropped_outside_a_runtime() {
     let wheel = Wheel::new();
     let mut sleep = wheel.sleep(SECOND);
-    sleep.reset(Instant::now() + ms(5));
+    sleep.reset_at(Instant::now() + ms(5));
     assert!(!sleep.is_elapsed());
     drop(sleep);
     let kept = wheel.sleep(ms(5));

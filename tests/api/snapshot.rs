@@ -125,7 +125,7 @@ async fn a_reset_to_later_shows_the_old_deadline_until_it_comes() {
     let wheel = Wheel::new();
     let mut sleep = wheel.sleep(ms(50));
     register(&mut sleep);
-    sleep.reset(Instant::now() + SECOND * 5);
+    sleep.reset_at(Instant::now() + SECOND * 5);
     assert_eq!(quiet(&wheel).due_within[2], 1);
     let sleeping = tokio::spawn(sleep);
     settle().await;

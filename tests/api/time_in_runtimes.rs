@@ -450,7 +450,7 @@ fn what_was_never_polled_answers_as_it_would_on_a_wheel() {
                 _ => start + SECOND,
             };
             Pin::new(&mut ours).reset(next);
-            on_a_wheel.reset(next);
+            on_a_wheel.reset_at(next);
         }
         let mut interval = time::interval(DAY);
         interval.reset_after(SECOND);

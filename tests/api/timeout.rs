@@ -227,3 +227,128 @@ fn a_duration_that_overflows_the_clock_needs_no_runtime_and_never_elapses() {
     let metrics = wheel.metrics();
     assert_eq!((metrics.registered, metrics.engines), (0, 0));
 }
+
+// Its deadline, and another one.
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_is_known_and_before_the_first_pending_poll_counts_from_now() {
+    let wheel = Wheel::new();
+    let label = wheel.labelled("l");
+    let at = Instant::now() + DAY;
+    assert_eq!(wheel.timeout_at(at, pending::<()>()).deadline(), at);
+    assert_eq!(label.timeout_at(at, pending::<()>()).deadline(), at);
+    let mut timeout = task::spawn(wheel.timeout(SECOND, pending::<()>()));
+    let mut trying = task::spawn(wheel.try_timeout(SECOND, pending::<()>()));
+    let mut labelled = task::spawn(label.timeout(SECOND, pending::<()>()));
+    for _ in 0..2 {
+        let expected = Instant::now() + SECOND;
+        let deadlines = [timeout.deadline(), trying.deadline(), labelled.deadline()];
+        assert_eq!(deadlines, [expected; 3]);
+        advance(ms(700)).await;
+    }
+    let expected = Instant::now() + SECOND;
+    assert_pending!(timeout.poll());
+    assert_pending!(trying.poll());
+    assert_pending!(labelled.poll());
+    advance(ms(700)).await;
+    let deadlines = [timeout.deadline(), trying.deadline(), labelled.deadline()];
+    assert_eq!(deadlines, [expected; 3], "it counts from the first pending poll");
+    advance(SECOND).await;
+    assert!(timeout.poll().is_ready());
+    assert_eq!(timeout.deadline(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_timeout_is_moved_in_both_directions() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut timeout = task::spawn(wheel.timeout(SECOND, pending::<()>()));
+    assert_pending!(timeout.poll());
+    let registered = wheel.metrics().registered;
+    timeout.enter(|_, timeout| timeout.reset_at(start + 3 * SECOND));
+    assert_eq!(
+        wheel.metrics().registered,
+        registered,
+        "a later deadline is one store"
+    );
+    assert_eq!(timeout.deadline(), start + 3 * SECOND);
+    advance(SECOND + TICK).await;
+    assert_pending!(timeout.poll());
+    timeout.enter(|_, timeout| timeout.reset_after(ms(500)));
+    let moved = timeout.deadline();
+    assert_eq!(moved, Instant::now() + ms(500));
+    advance(ms(499)).await;
+    assert!(!timeout.is_woken());
+    advance(TICK).await;
+    assert!(timeout.is_woken());
+    assert!(is_elapsed(timeout.poll()));
+
+    // One that has elapsed waits again.
+    timeout.enter(|_, timeout| timeout.reset_after(SECOND));
+    assert_pending!(timeout.poll());
+    advance(SECOND).await;
+    assert!(timeout.is_woken());
+    assert!(is_elapsed(timeout.poll()));
+    drop(timeout);
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_moved_into_the_past_elapses_at_once_unless_its_future_is_ready() {
+    let wheel = Wheel::new();
+    let (sender, receiver) = oneshot::channel();
+    let mut answered = task::spawn(wheel.timeout(SECOND, receiver));
+    let mut silent = task::spawn(wheel.timeout(SECOND, pending::<()>()));
+    assert_pending!(answered.poll());
+    assert_pending!(silent.poll());
+    advance(ms(500)).await;
+    let past = Instant::now() - ms(100);
+    answered.enter(|_, timeout| timeout.reset_at(past));
+    silent.enter(|_, timeout| timeout.reset_at(past));
+    assert!(answered.is_woken() && silent.is_woken());
+    sender.send("answer").unwrap();
+    assert_ready_eq!(answered.poll(), Ok(Ok("answer")));
+    assert!(is_elapsed(silent.poll()));
+    drop((answered, silent));
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_moved_before_its_first_poll_has_that_deadline() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut at = task::spawn(wheel.timeout(DAY, pending::<()>()));
+    let mut after = task::spawn(wheel.timeout_at(start + DAY, pending::<()>()));
+    at.enter(|_, timeout| timeout.reset_at(start + 2 * SECOND));
+    after.enter(|_, timeout| timeout.reset_after(2 * SECOND));
+    advance(SECOND).await;
+    // It has no timer yet.
+    let mut never = task::spawn(wheel.timeout(Duration::MAX, pending::<()>()));
+    assert_pending!(never.poll());
+    never.enter(|_, timeout| timeout.reset_at(start + 2 * SECOND));
+    for timeout in [&mut at, &mut after, &mut never] {
+        assert_eq!(timeout.deadline(), start + 2 * SECOND);
+        assert_pending!(timeout.poll());
+    }
+    advance(SECOND).await;
+    for timeout in [&mut at, &mut after, &mut never] {
+        assert!(timeout.is_woken());
+        assert!(is_elapsed(timeout.poll()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_may_be_rejected_keeps_its_place_when_it_is_moved_and_ends_with_the_wheel() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let mut timeout = task::spawn(wheel.try_timeout(SECOND, pending::<()>()));
+    assert_pending!(timeout.poll());
+    timeout.enter(|_, timeout| timeout.reset_after(3 * SECOND));
+    advance(2 * SECOND).await;
+    assert_pending!(timeout.poll());
+    let full = wheel.try_timeout(SECOND, pending::<()>()).await;
+    assert_eq!(full, Err(TimeoutError::AtCapacity { limit: 1 }));
+    drop(wheel.shutdown());
+    assert!(timeout.is_woken());
+    timeout.enter(|_, timeout| timeout.reset_after(DAY));
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Shutdown));
+}

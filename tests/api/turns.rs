@@ -76,7 +76,7 @@ async fn a_waker_that_blocks_holds_no_lock_of_the_wheel() {
     // The waker still blocks.
     let mut other = wheel.sleep(SECOND);
     register(&mut other);
-    other.reset(Instant::now() + SECOND / 2);
+    other.reset_at(Instant::now() + SECOND / 2);
     drop(other);
     assert_eq!(wheel.pending(), 0);
     assert_eq!(wheel.timeout(SECOND, async { 7 }).await, Ok(7));
@@ -139,7 +139,7 @@ async fn a_driver_whose_alarm_is_set_too_late_comes_at_once() {
     settle().await;
     advance(TICK * 2 + ms(5)).await;
     let start = Instant::now();
-    sleep.reset(start - TICK);
+    sleep.reset_at(start - TICK);
     settle().await;
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(woken.load(Ordering::SeqCst), 1);

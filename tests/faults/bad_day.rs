@@ -425,7 +425,7 @@ fn a_worker_that_resets_a_sleep_to_an_earlier_instant_and_blocks_delays_nobody()
     a_worker_that_blocks_delays_nobody(|wheel, came| async move {
         let mut sleep = wheel.sleep(60 * SECOND);
         register(&mut sleep);
-        sleep.reset(Instant::now() + ms(20));
+        sleep.reset_at(Instant::now() + ms(20));
         came.block_until_raised()
     });
 }

@@ -272,7 +272,7 @@ async fn a_waker_that_panics_when_dropped_harms_no_timer_of_the_runtime_that_its
         sleep
     };
     let mut sleep = thread::spawn(waits_in_another).join().unwrap();
-    sleep.reset(Instant::now() - SECOND);
+    sleep.reset_at(Instant::now() - SECOND);
     let neighbours = Neighbours::new(&wheel, TICK);
     let waker = raw::waker();
     raw::DROP_PANICS.set(true);

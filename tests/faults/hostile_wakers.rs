@@ -243,7 +243,7 @@ fn one_that_starts_and_resets_timers() {
             for (our, tokio) in ours.iter_mut().zip(&mut tokios) {
                 let _ = Pin::new(&mut *our).poll(&mut cx);
                 let _ = tokio.as_mut().poll(&mut cx);
-                our.reset(now + reset);
+                our.reset_at(now + reset);
                 tokio.as_mut().reset(now + reset);
             }
         }

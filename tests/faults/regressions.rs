@@ -61,9 +61,9 @@ async fn timers_that_are_due_under_a_clock_just_paused_are_over() {
     tokio::task::yield_now().await;
     pause();
     advance(2 * SECOND).await;
-    far.reset(Instant::now() - SECOND / 2);
+    far.reset_at(Instant::now() - SECOND / 2);
     assert!(futures::poll!(&mut far).is_ready());
-    fresh.reset(Instant::now() - SECOND / 2);
+    fresh.reset_at(Instant::now() - SECOND / 2);
     assert!(futures::poll!(&mut fresh).is_ready());
     assert!(futures::poll!(&mut near).is_ready());
 }

@@ -164,7 +164,7 @@ impl Timer {
 
     fn reset(&mut self, deadline: Instant) -> bool {
         match self {
-            Timer::Sleep(sleep) => sleep.reset(deadline),
+            Timer::Sleep(sleep) => sleep.reset_at(deadline),
             Timer::Timeout(_) => return false,
         }
         true
@@ -473,7 +473,7 @@ proptest! {
                     }
                     Move::Reset(after) => {
                         let deadline = Instant::now() + ms(after);
-                        ours.reset(deadline);
+                        ours.reset_at(deadline);
                         tokios.as_mut().reset(deadline);
                     }
                     Move::Advance(span) => {

@@ -76,14 +76,14 @@ impl World {
                 3 => {
                     let mut sleep = wheel.sleep(span * 2);
                     assert!(futures::poll!(&mut sleep).is_pending());
-                    sleep.reset(due);
+                    sleep.reset_at(due);
                     sleep.await;
                     self.ends(due, "a sleep reset to earlier");
                 }
                 4 => {
                     let mut sleep = wheel.sleep(span);
                     assert!(futures::poll!(&mut sleep).is_pending());
-                    sleep.reset(due + span);
+                    sleep.reset_at(due + span);
                     sleep.await;
                     self.ends(due + span, "a sleep reset to later");
                 }

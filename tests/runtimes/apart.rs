@@ -241,7 +241,7 @@ fn a_runtime_on_another_clock_makes_no_timer_early() {
     let (behind, ahead) = (paused_runtime(), paused_runtime());
     let mut sleep = wheel.sleep(Duration::ZERO);
     behind.block_on(async {
-        sleep.reset(Instant::now() + SECOND * 100);
+        sleep.reset_at(Instant::now() + SECOND * 100);
         register(&mut sleep);
     });
     ahead.block_on(async {

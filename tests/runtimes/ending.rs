@@ -349,7 +349,7 @@ fn a_timer_that_is_reset_as_the_timers_of_its_runtime_end_is_not_early() {
             let (sender, receiver) = mpsc::channel();
             let waker = waker_of(move || {
                 let mut sleep = resets.lock().unwrap();
-                sleep.reset(Instant::now() + SECOND * 1_800);
+                sleep.reset_at(Instant::now() + SECOND * 1_800);
                 let is_early = poll_for_nobody(&mut *sleep).is_some_and(|polled| polled.is_ready());
                 sender.send(is_early || sleep.is_elapsed()).unwrap();
             });

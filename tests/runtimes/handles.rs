@@ -94,7 +94,7 @@ fn its_runtime_ends_while_it_is_used() {
                                     Instant::now() + Duration::from_micros(fastrand::u64(0..2_000));
                                 let mut sleep = wheel.sleep(SECOND * 60);
                                 assert!(!is_ready(&mut sleep).await);
-                                sleep.reset(deadline);
+                                sleep.reset_at(deadline);
                                 found("a sleep", sleep).await;
                                 assert_not_early(deadline);
                                 let _ = wheel.timeout(SECOND * 60, task::yield_now()).await;
@@ -139,9 +139,9 @@ fn a_sleep_that_has_completed_waits_in_another_shard() {
     // A thread has a shard of its own.
     thread::scope(|scope| {
         scope.spawn(|| {
-            sleep.reset(Instant::now() - ms(1));
+            sleep.reset_at(Instant::now() - ms(1));
             assert!(poll(&mut sleep));
-            sleep.reset(Instant::now() + ms(50));
+            sleep.reset_at(Instant::now() + ms(50));
             assert!(!poll(&mut sleep));
         });
     });

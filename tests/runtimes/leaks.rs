@@ -204,7 +204,7 @@ fn runtimes_that_end_do_not_abort_a_process_that_aborts_on_panics() {
         let elsewhere = thread::spawn(move || {
             current().block_on(async {
                 for (n, mut sleep) in sleeps.into_iter().enumerate() {
-                    sleep.reset(Instant::now() + Duration::from_micros(fastrand::u64(0..1_000)));
+                    sleep.reset_at(Instant::now() + Duration::from_micros(fastrand::u64(0..1_000)));
                     if n % 3 == 0 {
                         found("a sleep of an ended runtime", &mut sleep).await;
                         assert_not_early(sleep.deadline());

@@ -124,7 +124,7 @@ async fn reset(wheel: &Wheel, random: &mut Rng) {
         if tokio::time::timeout(pause, &mut sleep).await.is_ok() {
             check(sleep.deadline());
         }
-        sleep.reset(Instant::now() + at_random(random));
+        sleep.reset_at(Instant::now() + at_random(random));
     }
     found("a sleep that was reset", &mut sleep).await;
     check(sleep.deadline());
@@ -138,7 +138,7 @@ async fn select(wheel: &Wheel, random: &mut Rng) {
             () = wheel.sleep(at_random(random)) => {}
             () = task::yield_now() => {}
         }
-        idle.reset(Instant::now() + ms(50));
+        idle.reset_at(Instant::now() + ms(50));
     }
 }
 
@@ -259,12 +259,12 @@ fn on_a_wheel_with_a_handle_from_threads_of_no_runtime() {
                 let waker = waker_of(move || {
                     let mut sleep = own.sleep(ms(1));
                     let _ = poll_for_nobody(&mut sleep).expect("it needs no runtime");
-                    sleep.reset(Instant::now());
+                    sleep.reset_at(Instant::now());
                 });
                 let _ = pin!(&mut another).poll(&mut Context::from_waker(&waker));
                 (&mut sleep).await;
                 check(deadline);
-                another.reset(Instant::now() + at_random(&mut random));
+                another.reset_at(Instant::now() + at_random(&mut random));
                 (&mut another).await;
                 check(another.deadline());
             });

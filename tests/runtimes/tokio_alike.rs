@@ -99,7 +99,7 @@ fn an_engine_ends_as_its_last_timer_is_moved_to_the_past() {
                 assert!(!is_ready(&mut sleep).await);
                 drop(wheel);
                 tokio::time::sleep(ms(2)).await;
-                sleep.reset(Instant::now() - ms(1));
+                sleep.reset_at(Instant::now() - ms(1));
                 sleep.await;
             });
         }

@@ -133,7 +133,7 @@ async fn reset(stage: &Stage, random: &mut Random) {
         if random.one_in(3) {
             tokio::time::sleep(random.within(SHORT)).await;
         }
-        sleep.reset(Instant::now() + random.within(LONG));
+        sleep.reset_at(Instant::now() + random.within(LONG));
     }
     if let Some(outcome) = stage.patiently("a sleep that was reset", &mut sleep).await {
         stage.check_not_early(outcome, sleep.deadline(), "a sleep that was reset");
@@ -147,7 +147,7 @@ async fn push_back(stage: &Stage, random: &mut Random) {
         let traffic = tokio::time::sleep(random.within(SHORT * 2));
         tokio::select! {
             biased;
-            () = traffic => idle.reset(Instant::now() + random.within(LONG)),
+            () = traffic => idle.reset_at(Instant::now() + random.within(LONG)),
             outcome = &mut idle => {
                 stage.check_sleep(outcome, idle.deadline(), "a deadline pushed back");
                 return;

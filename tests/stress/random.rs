@@ -118,7 +118,7 @@ async fn act(
             let mut sleep = wheel.sleep(SECOND * 7200);
             assert!(!poll_once(&mut sleep).await);
             let due = Instant::now() + random.short();
-            sleep.reset(due.into());
+            sleep.reset_at(due.into());
             watched("brought forward", due, sleep).await;
         }
         // One moved to a later instant, and back.
@@ -126,11 +126,11 @@ async fn act(
             let mut sleep = wheel.sleep(random.short());
             poll_once(&mut sleep).await;
             let due = Instant::now() + random.short();
-            sleep.reset((due + random.short()).into());
+            sleep.reset_at((due + random.short()).into());
             if random.below(2) == 0 {
                 poll_once(&mut sleep).await;
             }
-            sleep.reset(due.into());
+            sleep.reset_at(due.into());
             watched("moved", due, sleep).await;
         }
         // Handed to another task, on another thread perhaps.
@@ -168,7 +168,7 @@ async fn act(
             let mut sleep = wheel.sleep(random.long());
             poll_once(&mut sleep).await;
             let past = Instant::now() - random.short();
-            sleep.reset(past.into());
+            sleep.reset_at(past.into());
             watched("moved to the past", past, sleep).await;
         }
         _ => {
@@ -177,7 +177,7 @@ async fn act(
                     0 => drop(sleep),
                     1 => {
                         due = Instant::now() + random.short();
-                        sleep.reset(due.into());
+                        sleep.reset_at(due.into());
                         watched("handed over and moved", due, sleep).await;
                     }
                     _ => watched("handed over", due, sleep).await,
@@ -370,7 +370,7 @@ fn bursts_of_every_worker_give_their_memory_back() {
                     // A third is cancelled, a third expires unpolled, and a third is waited for.
                     burst.truncate(6_666);
                     for sleep in &mut burst {
-                        sleep.reset((Instant::now() + random.short()).into());
+                        sleep.reset_at((Instant::now() + random.short()).into());
                     }
                     let unpolled = burst.split_off(3_333);
                     for sleep in burst {

@@ -37,6 +37,7 @@ use std::{
     time::Duration,
 };
 
+use tickwheel::Sleep;
 use tokio::{runtime::Handle, time::Instant};
 
 /// A future that completes when a duration has elapsed.
@@ -64,8 +65,8 @@ pub struct Delay {
 enum Timer {
     /// Not polled since it was made or elapsed: it is the first poll that says which wheel it is for.
     Idle,
-    InRuntime(tickwheel::time::Sleep),
-    Outside(tickwheel::Sleep),
+    InRuntime(Sleep),
+    Outside(Sleep),
     Elapsed,
 }
 
@@ -116,8 +117,7 @@ impl Delay {
     pub fn reset(&mut self, dur: Duration) {
         self.deadline = from_now(dur);
         match &mut self.timer {
-            Timer::InRuntime(sleep) => Pin::new(sleep).reset(self.deadline),
-            Timer::Outside(sleep) => sleep.reset(self.deadline),
+            Timer::InRuntime(sleep) | Timer::Outside(sleep) => sleep.reset_at(self.deadline),
             Timer::Idle | Timer::Elapsed => self.timer = Timer::Idle,
         }
     }
@@ -149,8 +149,7 @@ impl Future for Delay {
             }
         }
         match &mut self.timer {
-            Timer::InRuntime(sleep) => ready!(Pin::new(sleep).poll(cx)),
-            Timer::Outside(sleep) => ready!(Pin::new(sleep).poll(cx)),
+            Timer::InRuntime(sleep) | Timer::Outside(sleep) => ready!(Pin::new(sleep).poll(cx)),
             Timer::Idle | Timer::Elapsed => {}
         }
         self.timer = Timer::Elapsed;

@@ -7,6 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use tickwheel::Sleep;
 use tokio::{
     runtime::Handle,
     time::{Duration, Instant},
@@ -22,8 +23,8 @@ pub struct Delay(Timer);
 enum Timer {
     /// Its time has come already.
     Ready,
-    InRuntime(tickwheel::time::Sleep),
-    Outside(tickwheel::Sleep),
+    InRuntime(Sleep),
+    Outside(Sleep),
     Boxed(Pin<Box<dyn Future<Output = ()> + Send + Sync>>),
 }
 

@@ -98,7 +98,7 @@ struct Timer(Sleep);
 
 impl AsyncTimer for Timer {
     fn reset(self: Pin<&mut Self>, deadline: Instant) {
-        self.get_mut().0.reset(deadline.into());
+        self.get_mut().0.reset_at(deadline.into());
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

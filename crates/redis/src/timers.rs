@@ -72,7 +72,7 @@ impl LocalEntry {
     pub(crate) fn reset(&mut self, until: Instant) {
         self.until = until;
         if let Some((_, entry)) = &mut self.entry {
-            entry.reset(until);
+            entry.reset_at(until);
         }
     }
 }
@@ -88,7 +88,7 @@ impl Future for LocalEntry {
             // The old one is dropped first, so that it leaves room in a wheel that is full.
             self.entry = None;
             let mut entry = self.wheel.try_sleep(Duration::ZERO);
-            entry.reset(self.until);
+            entry.reset_at(self.until);
             self.entry = Some((here, entry));
         }
         match &mut self.entry {

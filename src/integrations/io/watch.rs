@@ -163,7 +163,7 @@ impl Watch {
         let sleep = direction
             .sleep
             .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
-        sleep.reset(deadline);
+        sleep.reset_at(deadline);
         // This poll takes part in the task's budget, because a stream that is pending only for lack of budget
         // must not time out.
         Pin::new(sleep).poll(cx).map(|()| TimeoutError::Elapsed.into())

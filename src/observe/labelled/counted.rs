@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use crate::{
     engine::{
         clock::Nanos,
@@ -98,6 +100,10 @@ impl LabelledTimer {
         sleep.resource.has_label(name);
         let counted = Counted::new(label, total);
         LabelledTimer { sleep, counted }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.sleep.deadline()
     }
 
     #[inline]

@@ -71,7 +71,7 @@ impl QueueTimer {
                 sleep: Box::pin(time::sleep_until(bounded(due, now))),
             });
         }
-        self.sleep.reset(due);
+        self.sleep.reset_at(due);
         self.deadline = Some(deadline);
         Ok(())
     }

@@ -32,6 +32,20 @@
 //! }
 //! ```
 //!
+//! # Where to start
+//!
+//! | you want | use |
+//! | --- | --- |
+//! | a timeout around a call | [`time::timeout`], or [`Wheel::timeout`]; around a service, [`tower::TimeoutLayer`] |
+//! | to close connections that are idle | [`time::idle_timer`]; [`io::TimeoutStream`] around any stream of bytes; the package `tickwheel-hyper` for an HTTP server |
+//! | a heartbeat to each peer | [`Wheel::periodic`] |
+//! | to retry a call within a budget | [`deadline::within`] around all attempts, and [`deadline::timeout`] around each |
+//! | to run something later, or not at all | [`Wheel::schedule`], whose handle cancels it |
+//! | a test that does not wait | Tokio's paused clock, `#[tokio::test(start_paused = true)]`: every timer here goes by it |
+//! | to know which timeouts are set wrongly | [`time::Label`], or [`Wheel::labelled`]; [`Wheel::snapshot`] has the outcomes |
+//!
+//! The [guide](https://docs.rs/crate/tickwheel/latest/source/docs/guide.md) has a section for each.
+//!
 //! # Overview
 //!
 //! | | |
@@ -122,7 +136,7 @@ pub use observe::{
     labelled::{Labelled, LabelledTimeout},
     lag::LagHistogram,
     metrics::Metrics,
-    snapshot::{EngineSnapshot, LevelSnapshot, ShardSnapshot, Snapshot},
+    snapshot::{BucketSnapshot, EngineSnapshot, LevelSnapshot, ShardSnapshot, Snapshot},
 };
 pub use timers::{
     delay_queue::{self, DelayQueue},

@@ -76,8 +76,39 @@ pub struct Snapshot {
 pub struct LevelSnapshot {
     /// The number of timers on the level.
     pub pending: usize,
-    /// The used buckets in order, each with its index and its number of timers.
-    pub buckets: Vec<(usize, usize)>,
+    /// The buckets in use, in order of their index.
+    pub buckets: Vec<BucketSnapshot>,
+}
+
+/// The number of pending timers in one bucket of a level, summed over all shards.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let sleeping = tokio::spawn(wheel.sleep(Duration::from_secs(5)));
+/// tokio::task::yield_now().await;
+///
+/// let levels = wheel.snapshot().levels;
+/// let used: Vec<_> = levels.iter().flat_map(|level| &level.buckets).collect();
+/// assert_eq!(used.len(), 1);
+/// assert_eq!(used[0].pending, 1);
+/// # drop(sleeping);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct BucketSnapshot {
+    /// The place of the bucket in the ring of its level.
+    pub index: usize,
+    /// The number of pending timers in the bucket.
+    pub pending: usize,
 }
 
 /// The number of pending timers in one shard of a wheel.
@@ -167,7 +198,7 @@ impl Wheel {
             snapshot.engines.push(of_engine);
         }
         for level in &mut snapshot.levels {
-            level.buckets.retain(|(_, pending)| *pending > 0);
+            level.buckets.retain(|bucket| bucket.pending > 0);
             level.buckets.shrink_to_fit();
         }
         snapshot.labels = shared.labels.stats();
@@ -206,8 +237,9 @@ impl LevelSnapshot {
     /// Adds a timer. Until all are added, the buckets up to the last one in use are in their places.
     fn add(&mut self, bucket: usize) {
         let known = self.buckets.len();
-        self.buckets.extend((known..=bucket).map(|bucket| (bucket, 0)));
-        self.buckets[bucket].1 += 1;
+        let empty = |index| BucketSnapshot { index, pending: 0 };
+        self.buckets.extend((known..=bucket).map(empty));
+        self.buckets[bucket].pending += 1;
         self.pending += 1;
     }
 }

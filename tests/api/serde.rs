@@ -22,7 +22,7 @@ async fn a_snapshot_serializes_all_that_it_shows() {
         json!({
             "pending": 1,
             "due_within": [0, 0, 0, 1, 0, 0, 0, 0, 0],
-            "levels": [{"pending": 0, "buckets": []}, {"pending": 1, "buckets": [[3, 1]]}],
+            "levels": [{"pending": 0, "buckets": []}, {"pending": 1, "buckets": [{"index": 3, "pending": 1}]}],
             "shards": [{"engine": 0, "pending": 1}],
             "engines": [{"kernel_timer": false, "pending": 1}],
             "lag": {

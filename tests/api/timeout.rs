@@ -338,7 +338,7 @@ async fn one_that_is_moved_before_its_first_poll_has_that_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_may_be_rejected_keeps_its_place_when_it_is_moved_and_ends_with_the_wheel() {
+async fn one_that_may_be_refused_keeps_its_place_when_it_is_moved_and_ends_with_the_wheel() {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();
     let mut timeout = task::spawn(wheel.try_timeout(SECOND, pending::<()>()));
     assert_pending!(timeout.poll());

@@ -87,7 +87,7 @@ async fn errors_and_readiness_are_those_of_the_service_inside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_or_shut_down_wheel_rejects_no_request() {
+async fn a_full_or_shut_down_wheel_refuses_no_request() {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();
     let mut occupant = wheel.try_sleep(60 * SECOND);
     support::register(&mut occupant);

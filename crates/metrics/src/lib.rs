@@ -2,6 +2,24 @@
 //!
 //! [`Reporter`] does so once or periodically, under the names, units and labels that [`tickwheel_exported`]
 //! lists.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tickwheel::Wheel;
+//! use tickwheel_metrics::Reporter;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let requests = Wheel::builder().name("requests").build().unwrap();
+//! // Once a recorder is installed, such as that of metrics-exporter-prometheus:
+//! let reporter = Reporter::new(&Wheel::global()).and(&requests);
+//! tokio::spawn(reporter.run(Duration::from_secs(10)));
+//! # }
+//! ```
+//!
+//! [`Reporter::and_source`] reports something else beside a wheel, such as a queue of `tickwheel-redis`. The
+//! README has a whole program, and says why histograms are reported as counters. The Grafana dashboard of
+//! `tickwheel-prometheus` serves this package too.
 #![forbid(unsafe_code)]
 
 use std::{collections::BTreeSet, time::Duration};

@@ -2,6 +2,24 @@
 //!
 //! [`WheelCollector`] does so at each scrape, under the names, units and labels that [`tickwheel_exported`]
 //! lists. The text is valid OpenMetrics.
+//!
+//! ```
+//! use prometheus_client::{encoding::text::encode, registry::Registry};
+//! use tickwheel::Wheel;
+//! use tickwheel_prometheus::WheelCollector;
+//!
+//! let requests = Wheel::builder().name("requests").build().unwrap();
+//! let collector = WheelCollector::new(&Wheel::global()).and(&requests);
+//! let mut registry = Registry::default();
+//! registry.register_collector(Box::new(collector));
+//!
+//! let mut text = String::new();
+//! encode(&mut text, &registry).unwrap(); // for each scrape
+//! assert!(text.contains("tickwheel_pending{wheel=\"requests\"} 0\n"));
+//! ```
+//!
+//! [`WheelCollector::and_source`] reports something else beside a wheel, such as a queue of `tickwheel-redis`.
+//! The package contains a dashboard for Grafana and three alerts, which the README describes.
 #![forbid(unsafe_code)]
 
 use std::fmt;

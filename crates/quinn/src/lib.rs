@@ -1,6 +1,23 @@
 //! quinn's timers on a [`Wheel`].
 //!
-//! [`WheelRuntime`] is a [`quinn::Runtime`] for [`Endpoint::new`](quinn::Endpoint::new).
+//! [`WheelRuntime`] is a [`quinn::Runtime`] for [`Endpoint::new`](quinn::Endpoint::new):
+//!
+//! ```
+//! use quinn::{Endpoint, EndpointConfig, TokioRuntime};
+//! use std::{net::UdpSocket, sync::Arc};
+//! use tickwheel::Wheel;
+//! use tickwheel_quinn::WheelRuntime;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let runtime = WheelRuntime::new(&Wheel::global(), Arc::new(TokioRuntime));
+//! let socket = UdpSocket::bind("127.0.0.1:0")?;
+//! let client = Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(runtime))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The README has a whole program, and says what a connection's timers cost.
 #![forbid(unsafe_code)]
 
 use std::{

@@ -10,6 +10,29 @@
 //! itself), or `cluster_async::ClusterConnection`. [`sentinel::Connection`] follows the master of a set-up
 //! with Redis Sentinel.
 //!
+//! ```no_run
+//! # async fn example(connection: redis::aio::ConnectionManager) -> Result<(), tickwheel_redis::Error> {
+//! use std::time::Duration;
+//! use tickwheel::Wheel;
+//! use tickwheel_redis::{DelayedJobs, Leases};
+//!
+//! let wheel = Wheel::global();
+//! let lease = Leases::new(&wheel, connection.clone()).acquire("reports", Duration::from_secs(30)).await?;
+//! tokio::select! {
+//!     () = async { /* write the reports, with lease.token() */ } => {}
+//!     () = lease.lost() => {} // another process may hold it now, so stop
+//! }
+//! lease.release().await?;
+//!
+//! let jobs = DelayedJobs::new(&wheel, connection, "reminders");
+//! jobs.schedule("order-17", Duration::from_secs(3600), b"remind").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Start with [`Leases::acquire`] or [`DelayedJobs::worker`]; the README has a program for each, and
+//! `docs/guarantees.md` in the repository says what holds when processes, networks and servers fail.
+//!
 //! # Being watched
 //!
 //! [`DelayedJobs::source`], [`Leases::source`] and [`Notifications::source`] report to the exporters of a
@@ -52,13 +75,11 @@
 //! `wheel` and `prefix`. Several handles of one queue are one series: what each counted is added up, and what
 //! only Redis knows is not. For handles of the same name on several servers, add a label to each source:
 //! `jobs.source().with_label("server", "north")`, by the trait `Source` of the package `tickwheel-exported`.
-//! What a process counts by itself is exact, and costs a relaxed atomic addition each,
-//! or two for a delivery. What only Redis knows is sampled by [`DelayedJobs::sample`] and
+//! What a process counts by itself is exact, and costs a relaxed atomic addition each, or two for a delivery.
+//! What only Redis knows is sampled by [`DelayedJobs::sample`] and
 //! [`sample_every`](DelayedJobs::sample_every), so that an exporter never waits for Redis, and is missing
 //! before the first sample. Every process that samples a queue reports the whole queue: take the greatest
 //! over the fleet (`max by (queue)`), not the sum.
-//!
-//! `docs/guarantees.md` in the repository lists what is promised and what Redis itself can lose.
 #![forbid(unsafe_code)]
 
 // A module imports only those above it: `server` knows neither `lease` nor `jobs`, of which neither knows the

@@ -19,7 +19,7 @@ use crate::{error::Elapsed, timers::timeout, wheel::Wheel};
 ///
 /// With [`respond_with`](TimeoutLayer::respond_with), the service answers with a response of your own instead.
 ///
-/// Its timers are never rejected: neither [`max_pending`](crate::Builder::max_pending) nor a
+/// Its timers are never refused: neither [`max_pending`](crate::Builder::max_pending) nor a
 /// [`shutdown`](Wheel::shutdown) of the wheel concerns them. To shed load, use `tower::load_shed` and
 /// `tower::limit`.
 ///

@@ -103,6 +103,11 @@ impl Wheel {
 /// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
 /// the sleep is [moved](Sleep::reset_at).
 ///
+/// A task that polls a sleep by hand has to poll it at every wake-up, as `select!` does. The task may be woken
+/// before the deadline, because the sleep waits in the place of an earlier timer of the task or has been moved
+/// to a later deadline, and only that poll has the task woken again. A task that looks at the clock instead
+/// may not be woken at the deadline.
+///
 /// # Examples
 ///
 /// An idle timeout, pushed back by traffic:
@@ -213,7 +218,8 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, as `tokio::time::Sleep::reset` does.
     ///
-    /// This is [`reset_at`](Sleep::reset_at) with Tokio's signature, for code that keeps its sleep pinned.
+    /// This is [`reset_at`](Sleep::reset_at) with Tokio's signature, for code that keeps its sleep pinned. As
+    /// there, the task may be woken at the old deadline, and has to poll the sleep then.
     ///
     /// # Examples
     ///
@@ -238,7 +244,8 @@ impl Sleep {
     ///
     /// A later deadline costs one store: the timer stays in its bucket, and is restarted when its old
     /// deadline comes. An earlier deadline moves the timer at once. The task that last polled the sleep is
-    /// woken at the new deadline, or within this call if that has passed. A sleep that had completed must be
+    /// woken at the new deadline, or within this call if that has passed. It may also be woken once at an old
+    /// deadline, and is woken at the new one only if it polls the sleep then, as at every wake-up. A sleep that had completed must be
     /// polled again to wait for the new deadline; if that has passed, the next poll completes it.
     ///
     /// # Examples

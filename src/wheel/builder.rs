@@ -287,6 +287,9 @@ impl Builder {
     /// By default, a timer waits on the runtime that first polls it. Once the runtime of `handle` has ended,
     /// that holds for this wheel too.
     ///
+    /// The wheel has as many shards as that runtime has workers, so with one worker all threads share one lock.
+    /// If several threads start timers, set [`shards`](Builder::shards) to their number.
+    ///
     /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s,
     /// fires no timers.
     ///
@@ -296,7 +299,8 @@ impl Builder {
     /// use std::time::Duration;
     ///
     /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
-    /// let wheel = tickwheel::Wheel::builder().handle(runtime.handle().clone()).build()?;
+    /// // Four threads of another executor start timers.
+    /// let wheel = tickwheel::Wheel::builder().handle(runtime.handle().clone()).shards(4).build()?;
     ///
     /// futures::executor::block_on(wheel.sleep(Duration::from_millis(10)));
     /// # Ok::<(), tickwheel::BuildError>(())

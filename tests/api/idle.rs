@@ -511,3 +511,26 @@ fn on_the_real_clock_it_is_never_early_after_something_was_busy() {
         }
     });
 }
+
+/// The deadline of a timer that is busy is a millisecond away, and so may have come when the poll that has set
+/// it goes on: there are more threads than cores, so each is held up again and again.
+#[test]
+fn it_does_not_elapse_where_its_thread_is_held_up() {
+    const POLLS: u32 = 20_000;
+    let threads = 4 * thread::available_parallelism().unwrap().get();
+    real_runtime().block_on(async {
+        let wheel = Wheel::new();
+        let polling = (0..threads).map(|_| {
+            let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
+            tokio::task::spawn_blocking(move || {
+                let _busy = idle.handle().busy();
+                for _ in 0..POLLS {
+                    assert_pending!(idle.poll());
+                }
+            })
+        });
+        for polling in polling.collect::<Vec<_>>() {
+            polling.await.unwrap();
+        }
+    });
+}

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tickwheel::Sleep;
-use tokio::task::unconstrained;
+use tokio::task::coop;
 
 use crate::{connection::Connection, time::Moment};
 
@@ -36,8 +36,12 @@ impl Alarm {
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // A client that keeps the connection busy in every poll uses up the task's budget, and must not keep
-        // the alarm from going off.
-        pin!(unconstrained(&mut self.sleep)).poll(cx)
+        if coop::has_budget_remaining() {
+            Pin::new(&mut self.sleep).poll(cx)
+        } else {
+            // A client that keeps the connection busy in every poll uses up the budget, and must not keep the
+            // alarm from going off.
+            pin!(coop::unconstrained(&mut self.sleep)).poll(cx)
+        }
     }
 }

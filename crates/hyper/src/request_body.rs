@@ -41,7 +41,8 @@ pub struct RequestBody {
 
 impl RequestBody {
     pub(crate) fn new(body: Incoming, connection: &Arc<Connection>) -> RequestBody {
-        let is_empty = body.is_end_stream();
+        // hyper takes a lock to tell the end of a stream, but not to tell that more is announced.
+        let is_empty = body.size_hint().exact() == Some(0) && body.is_end_stream();
         let upload = (!is_empty).then(|| Upload::new(RequestToken::new(connection)));
         RequestBody { body, upload }
     }

@@ -216,8 +216,9 @@ impl ConnectionLimits {
     /// body of a request, and that in which the connection has more of a response than the client takes, each
     /// for itself. On HTTP/2 all streams of a connection count together, and a client that makes progress on
     /// one of them may stall on others. A `duration` of less than 1 ms is taken as 1 ms, and a `min_bytes` of 0
-    /// as 1. A client that is too slow is cut
-    /// off without a response, as [`Ended::BodyProgress`](crate::Ended::BodyProgress).
+    /// as 1. A client that is too slow is cut off without a response, as
+    /// [`Ended::BodyProgress`](crate::Ended::BodyProgress). Where several waits add up to `duration`, that may
+    /// be a sixteenth of `duration` later than otherwise.
     ///
     /// The server sees what the socket takes, not what the client reads. Linux buffers megabytes for a
     /// connection and asks for more only when much of that is gone, so a client that reads a steady 100 KB/s

@@ -85,10 +85,10 @@ async fn a_zero_duration_elapses_at_the_first_pending_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_duration_elapses_after_thirty_years_and_not_before() {
+async fn a_duration_of_a_century_elapses_after_thirty_years_and_not_before() {
     let wheel = Wheel::new();
     let start = Instant::now();
-    let elapsed = wheel.timeout(Duration::MAX, pending::<()>()).await;
+    let elapsed = wheel.timeout(DAY * 365 * 100, pending::<()>()).await;
     assert!(elapsed.is_err());
     assert!(start.elapsed() >= DAY * 365 * 30);
     // And what is started in that far future is as punctual as ever.

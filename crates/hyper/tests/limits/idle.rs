@@ -6,6 +6,7 @@ use crate::support::{Client, GET, frames::*, open, pause, usual_limits};
 
 const OPEN: u32 = 65_535;
 
+/// Without a limit it stays open for ever after its first request, as in hyper's #3828.
 #[tokio::test(start_paused = true)]
 async fn it_counts_from_the_last_response() {
     let (mut client, server) = open(&usual_limits());
@@ -65,6 +66,7 @@ async fn the_end_of_a_response_is_when_the_socket_has_it() {
     assert!((1_400 + 600..1_500 + 602).contains(&at), "{at}");
 }
 
+/// Its task ends, where in hyper's #3685 those of idle connections live on for hours.
 #[tokio::test(start_paused = true)]
 async fn http2_says_goaway() {
     let (client, server) = open(&usual_limits());
@@ -79,6 +81,7 @@ async fn http2_says_goaway() {
     assert_eq!(client.last_streams(), [u32::MAX >> 1, 3]);
 }
 
+/// Nothing is read meanwhile, so a timeout of the stream would cut the request off, as in hyper's #1628.
 #[tokio::test(start_paused = true)]
 async fn a_silent_stream_of_http2_is_not_idle() {
     let (client, server) = open(&usual_limits());

@@ -5,7 +5,7 @@
 //! on each connection, a heartbeat to each peer. Almost all of them are cancelled or pushed back, and few
 //! ever fire. A [`Wheel`] is built for that load. Time is divided into ticks, of 1 ms by default, each timer
 //! is stored in the bucket of its tick, and one driver in each runtime wakes the tasks whose timers are due.
-//! Starting and cancelling a timer is O(1) and touches nothing that another worker touches.
+//! Starting and cancelling a timer is O(1), and hardly ever touches what another worker touches.
 //!
 //! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement on one
 //! global wheel: change `use tokio::time` to `use tickwheel::time`. A wheel that you create yourself has the

@@ -50,10 +50,11 @@ impl Nanos {
     /// Converts the duration of a timeout, which is [`Nanos::NEVER`] if it overflows the clock.
     #[inline]
     pub(crate) fn of_timeout(duration: Duration) -> Nanos {
-        if overflows(duration) {
+        let nanos = Nanos::of(duration);
+        if nanos == Nanos::FAR_FUTURE && overflows(duration) {
             Nanos::NEVER
         } else {
-            Nanos::of(duration)
+            nanos
         }
     }
 

@@ -54,7 +54,7 @@ use crate::{
 #[track_caller]
 #[inline]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    if !overflows(duration) {
+    if is_outside_tasks() && !overflows(duration) {
         require_timers();
     }
     Timeout::new(Sleep::of_timeout(GLOBAL, duration, "Wheel::timeout"), future)
@@ -92,21 +92,27 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 /// ```
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    require_timers();
+    if is_outside_tasks() {
+        require_timers();
+    }
     let sleep = Sleep::of_timeout_at(GLOBAL, deadline, "Wheel::timeout_at");
     Timeout::new(sleep, future)
+}
+
+/// Returns whether the caller is in no task. A task is in a runtime, which is not asked, because that costs a
+/// count that all workers share.
+#[inline]
+fn is_outside_tasks() -> bool {
+    task::try_id().is_none()
 }
 
 /// Checks that the caller is in a runtime with timers.
 ///
 /// # Panics
 ///
-/// Panics at the caller's place, as Tokio's functions do, if it is not. A task is in a runtime, and is not
-/// asked, because that costs a count that all workers share.
+/// Panics at the caller's place, as Tokio's functions do, if it is not.
 #[track_caller]
-#[inline]
+#[cold]
 fn require_timers() {
-    if task::try_id().is_none() {
-        drop(tokio::time::sleep(Duration::ZERO));
-    }
+    drop(tokio::time::sleep(Duration::ZERO));
 }

@@ -329,14 +329,20 @@ impl Thread {
     }
 
     /// Stops keeping a task's spares for a while if this one has expired unclaimed.
+    #[inline]
     fn note_if_unclaimed(&self, spare: &Spare) {
-        let (task, deadline, shard) = (spare.task, spare.entry.deadline, &spare.shard);
-        if deadline <= shard.horizon() && !shard.has_ended() {
-            let is_again = |wary: &Wary| wary.task == task && shard.clock.now().since(deadline) < JUST_NOW;
-            let last = Some(self.wary.get()).filter(is_again);
-            let timers = last.map_or(WARY, |wary| wary.timers.saturating_mul(2));
-            let left = timers;
-            self.wary.set(Wary { task, timers, left });
+        if spare.entry.deadline <= spare.shard.horizon() && !spare.shard.has_ended() {
+            self.be_wary_of(spare);
         }
+    }
+
+    #[cold]
+    fn be_wary_of(&self, unclaimed: &Spare) {
+        let (task, deadline) = (unclaimed.task, unclaimed.entry.deadline);
+        let since = unclaimed.shard.clock.now().since(deadline);
+        let last = Some(self.wary.get()).filter(|wary| wary.task == task && since < JUST_NOW);
+        let timers = last.map_or(WARY, |wary| wary.timers.saturating_mul(2));
+        let left = timers;
+        self.wary.set(Wary { task, timers, left });
     }
 }

@@ -225,14 +225,14 @@ impl Timer {
 
     /// Polls a timer that is not waiting or wakes another task.
     pub(crate) fn poll_further(&mut self, waker: &Waker) -> Poll<()> {
-        match &self.phase {
-            Phase::Elapsed { .. } => Poll::Ready(()),
-            Phase::Waiting(_) => self.poll_waiting(waker),
+        let (deadline, reading) = match &self.phase {
+            Phase::Elapsed { .. } => return Poll::Ready(()),
+            Phase::Waiting(_) => return self.poll_waiting(waker),
             // Nothing is ever due, so this needs neither an entry nor a runtime.
-            Phase::AfterFirstPoll { delay, .. } if *delay == Nanos::NEVER => Poll::Pending,
+            Phase::AfterFirstPoll { delay, .. } if *delay == Nanos::NEVER => return Poll::Pending,
             Phase::AfterFirstPoll { wheel, delay } => {
                 let now = wheel.now();
-                self.begin(waker, now.after(*delay), Reading::current(now))
+                (now.after(*delay), Reading::current(now))
             }
             Phase::Unstarted {
                 wheel, known_past, ..
@@ -242,9 +242,10 @@ impl Timer {
                 } else {
                     Reading::earlier(*known_past)
                 };
-                self.begin(waker, self.deadline, reading)
+                (self.deadline, reading)
             }
-        }
+        };
+        self.begin(waker, deadline, reading)
     }
 
     /// Takes over the thread's spare, or gets an entry of its own.
@@ -293,6 +294,7 @@ impl Timer {
     }
 
     /// Polls a timer whose entry has expired, or may have to wake another task.
+    #[inline(never)]
     fn poll_waiting(&mut self, waker: &Waker) -> Poll<()> {
         let Phase::Waiting(wait) = &mut self.phase else {
             unreachable!("it waits")

@@ -56,7 +56,7 @@ const TAKE_OVER_DIVISOR: u64 = 8;
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// Of no meaning while the timer is [`Phase::AfterFirstPoll`].
+    /// Of no meaning while the timer is [`Apart::AfterFirstPoll`].
     deadline: Moment,
     phase: Phase,
 }
@@ -66,21 +66,26 @@ const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_w
 
 #[derive(Debug)]
 enum Phase {
+    /// Started, and in a shard. The entry may have expired since.
+    Waiting(Wait),
+    /// In no shard, and of this wheel.
+    Apart(WheelRef, Apart),
+}
+
+/// The phases in which a timer is in no shard.
+#[derive(Debug)]
+enum Apart {
     /// A timeout, whose delay counts from the first poll that finds its future pending.
-    AfterFirstPoll { wheel: WheelRef, delay: Nanos },
+    AfterFirstPoll(Nanos),
     /// Not started since it was created, reset or cancelled.
     Unstarted {
-        wheel: WheelRef,
         /// A moment that has passed, so that a timer which is due after it need not read the clock to start.
         /// [`Moment::ZERO`] if none is known.
         known_past: Moment,
         /// Whether it has been reset, and elapses without a poll.
         is_reset: bool,
     },
-    /// Started. The entry may have expired since.
-    Waiting(Wait),
     Elapsed {
-        wheel: WheelRef,
         /// By how much the deadline was rounded up to the moment at which the entry was due. Zero if the
         /// timer has not waited, or not until then.
         rounded_up_by: Nanos,
@@ -105,10 +110,7 @@ impl Timer {
     pub(crate) fn from_first_poll(wheel: WheelRef, delay: Duration) -> Timer {
         Timer {
             deadline: Moment::ZERO,
-            phase: Phase::AfterFirstPoll {
-                wheel,
-                delay: Nanos::of_timeout(delay),
-            },
+            phase: Phase::Apart(wheel, Apart::AfterFirstPoll(Nanos::of_timeout(delay))),
         }
     }
 
@@ -129,10 +131,8 @@ impl Timer {
 
     fn wheel(&self) -> &WheelRef {
         match &self.phase {
-            Phase::AfterFirstPoll { wheel, .. }
-            | Phase::Unstarted { wheel, .. }
-            | Phase::Elapsed { wheel, .. } => wheel,
             Phase::Waiting(wait) => &wait.shard.wheel,
+            Phase::Apart(wheel, _) => wheel,
         }
     }
 
@@ -143,7 +143,7 @@ impl Timer {
 
     pub(crate) fn deadline(&self) -> Moment {
         match self.phase {
-            Phase::AfterFirstPoll { delay, .. } => self.now().after(delay.min(Nanos::FAR_FUTURE)),
+            Phase::Apart(_, Apart::AfterFirstPoll(delay)) => self.now().after(delay.min(Nanos::FAR_FUTURE)),
             _ => self.deadline,
         }
     }
@@ -175,19 +175,19 @@ impl Timer {
 
     /// Returns whether the timer has elapsed and stays so until it is reset.
     pub(crate) fn has_completed(&self) -> bool {
-        matches!(self.phase, Phase::Elapsed { .. })
+        matches!(self.phase, Phase::Apart(_, Apart::Elapsed { .. }))
     }
 
     pub(crate) fn is_elapsed(&self) -> bool {
         match &self.phase {
-            Phase::AfterFirstPoll { .. } => false,
-            Phase::Unstarted { is_reset, .. } => *is_reset && self.is_due(),
+            Phase::Apart(_, Apart::AfterFirstPoll(_)) => false,
+            Phase::Apart(_, Apart::Unstarted { is_reset, .. }) => *is_reset && self.is_due(),
             // Without its engine, it elapses only in a poll.
             Phase::Waiting(wait) => {
                 let is_gone = || !self.has_entry() && !wait.shard.has_ended();
                 wait.has_elapsed(self.deadline) || is_gone() && self.is_due()
             }
-            Phase::Elapsed { .. } => true,
+            Phase::Apart(_, Apart::Elapsed { .. }) => true,
         }
     }
 
@@ -225,25 +225,26 @@ impl Timer {
 
     /// Polls a timer that is not waiting or wakes another task.
     pub(crate) fn poll_further(&mut self, waker: &Waker) -> Poll<()> {
-        let (deadline, reading) = match &self.phase {
-            Phase::Elapsed { .. } => return Poll::Ready(()),
+        let (wheel, apart) = match &self.phase {
             Phase::Waiting(_) => return self.poll_waiting(waker),
+            Phase::Apart(wheel, apart) => (wheel, apart),
+        };
+        let (deadline, reading) = match *apart {
             // Nothing is ever due, so this needs neither an entry nor a runtime.
-            Phase::AfterFirstPoll { delay, .. } if *delay == Nanos::NEVER => return Poll::Pending,
-            Phase::AfterFirstPoll { wheel, delay } => {
+            Apart::AfterFirstPoll(Nanos::NEVER) => return Poll::Pending,
+            Apart::AfterFirstPoll(delay) => {
                 let now = wheel.now();
-                (now.after(*delay), Reading::current(now))
+                (now.after(delay), Reading::current(now))
             }
-            Phase::Unstarted {
-                wheel, known_past, ..
-            } => {
-                let reading = if *known_past == Moment::ZERO {
+            Apart::Unstarted { known_past, .. } => {
+                let reading = if known_past == Moment::ZERO {
                     Reading::current(wheel.now())
                 } else {
-                    Reading::earlier(*known_past)
+                    Reading::earlier(known_past)
                 };
                 (self.deadline, reading)
             }
+            Apart::Elapsed { .. } => return Poll::Ready(()),
         };
         self.begin(waker, deadline, reading)
     }
@@ -380,17 +381,15 @@ impl Timer {
 
     /// Ends the wait, if the timer has waited. `due` is when its entry was due, if that has expired.
     fn elapse(&mut self, due: Moment) -> Poll<()> {
-        self.phase = Phase::Elapsed {
-            rounded_up_by: due.since(self.deadline),
-            wheel: self.wheel().clone(),
-        };
+        let rounded_up_by = due.since(self.deadline);
+        self.phase = Phase::Apart(self.wheel().clone(), Apart::Elapsed { rounded_up_by });
         Poll::Ready(())
     }
 
     /// Returns by how much the deadline of a timer that has elapsed was rounded up.
     pub(crate) fn rounded_up_by(&self) -> Nanos {
         match self.phase {
-            Phase::Elapsed { rounded_up_by, .. } => rounded_up_by,
+            Phase::Apart(_, Apart::Elapsed { rounded_up_by }) => rounded_up_by,
             _ => Nanos(0),
         }
     }
@@ -418,10 +417,7 @@ impl Timer {
     #[must_use]
     pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) -> Option<Waker> {
         let waker = self.reset(deadline);
-        if let Phase::Unstarted {
-            known_past, is_reset, ..
-        } = &mut self.phase
-        {
+        if let Phase::Apart(_, Apart::Unstarted { known_past, is_reset }) = &mut self.phase {
             (*known_past, *is_reset) = (now, false);
         }
         waker
@@ -558,11 +554,7 @@ impl Wait {
 
 impl Phase {
     fn unstarted(wheel: WheelRef, known_past: Moment, is_reset: bool) -> Phase {
-        Phase::Unstarted {
-            wheel,
-            known_past,
-            is_reset,
-        }
+        Phase::Apart(wheel, Apart::Unstarted { known_past, is_reset })
     }
 
     /// Makes a timer that waits one that has not started. The caller ends the entry.

@@ -146,7 +146,7 @@ impl Timers for Wheel {
     }
 
     #[inline]
-    fn reset(mut sleep: Pin<&mut tickwheel::Sleep>, deadline: Instant) {
+    fn reset(sleep: Pin<&mut tickwheel::Sleep>, deadline: Instant) {
         sleep.reset(deadline);
     }
 }

@@ -5,7 +5,7 @@ mod support;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -13,12 +13,13 @@ use std::{
 use futures::{FutureExt, StreamExt, future::pending};
 use support::{
     connect,
+    faulty::{Fault, Faulty},
     jobs::{Jobs, next, queue},
     server::Server,
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{Cancelled, DelayedJobs, JobError, JobState, Worker};
+use tickwheel_redis::{Cancelled, DelayedJobs, JobError, JobState, Notifications, Worker};
 use tokio::time::{sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
@@ -101,6 +102,43 @@ async fn the_worker_of_a_job_that_is_cancelled_learns_it_within_a_second() {
         assert!(!job.done().await.unwrap());
         counts_become(&listening, 0, 0, 0).await;
     }
+}
+
+/// The renewal in flight was carried out before the job was cancelled, so that its answer does not say so.
+#[tokio::test]
+async fn a_job_that_is_cancelled_behind_a_renewal_in_flight_is_lost() {
+    let server = Server::start();
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let next_fault = {
+        let is_slow = is_slow.clone();
+        move || {
+            if is_slow.load(SeqCst) {
+                Fault::Slow(5 * SECOND)
+            } else {
+                Fault::None
+            }
+        }
+    };
+    let connection = Faulty::new(connect(&server.url()).await, next_fault);
+    let jobs =
+        DelayedJobs::new(&Wheel::new(), connection, "q").notifications(&Notifications::of(server.client()));
+    let operator = queue(&server, "q").await;
+    for id in ["first", "second"] {
+        assert!(jobs.schedule(id, Duration::ZERO, b"").await.unwrap());
+    }
+    let mut worker = jobs.worker().lease(HOUR).start();
+    let (first, second) = (next(&mut worker).await, next(&mut worker).await);
+    // It listens.
+    sleep(SECOND).await;
+    let lease_ends = || -> String { server.command(&["ZSCORE", "tickwheel:jobs:{q:0}:running", "second"]) };
+    let before = lease_ends();
+    is_slow.store(true, SeqCst);
+    assert_eq!(operator.cancel("first").await.unwrap(), Cancelled::Running);
+    until(|| async { lease_ends() != before }).await;
+    assert_eq!(operator.cancel("second").await.unwrap(), Cancelled::Running);
+    is_slow.store(false, SeqCst);
+    soon(first.lost()).await;
+    soon(second.lost()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 
 use std::{
     future::{Future, poll_fn},
+    mem,
     pin::Pin,
     sync::{
         Arc,
@@ -52,6 +53,8 @@ pub(super) struct Claims {
     fetching: FuturesUnordered<Fetching>,
     renewed_at: Instant,
     renew_at: Instant,
+    /// Whether a job may have been cancelled since its renewal was sent.
+    may_be_cancelled: bool,
     /// When the first of the held leases expires unless it is renewed.
     expire_at: Instant,
     /// Whether a renewal was refused since the lost leases were removed.
@@ -83,6 +86,7 @@ impl Claims {
             fetching: FuturesUnordered::new(),
             renewed_at: now,
             renew_at: now,
+            may_be_cancelled: false,
             expire_at: now + desk.settings.lease,
             refused: Arc::default(),
             desk,
@@ -201,6 +205,7 @@ impl Claims {
 
     /// Renews soon, because a job may have been cancelled.
     pub(super) fn renew_soon(&mut self) {
+        self.may_be_cancelled = true;
         self.renew_at = self.renew_at.min(self.renewed_at + RENEWALS_APART);
     }
 
@@ -214,17 +219,23 @@ impl Claims {
             let longest = if is_told { period } else { RENEW_UNTOLD };
             self.renewed_at = now;
             self.renew_at = now + period.min(longest);
-            self.renew();
+            let may_be_cancelled = mem::take(&mut self.may_be_cancelled);
+            if !self.renew() && may_be_cancelled {
+                // The renewal in flight may have been carried out before the job was cancelled.
+                self.renew_soon();
+            }
         } else if self.expire_at <= now || self.refused.load(Ordering::Relaxed) {
             self.remove_lost();
         }
     }
 
-    fn renew(&mut self) {
-        let mut renewals = Vec::new();
+    /// Renews the leases that are held. Returns `false` if a renewal of one was in flight before.
+    fn renew(&mut self) -> bool {
+        let (mut renewals, mut are_all_renewed) = (Vec::new(), true);
         for job in self.remove_lost() {
             let (desk, refused) = (self.desk.clone(), self.refused.clone());
             let Some(lease) = job.begin_renewal(&desk.queue.wheel, desk.settings.lease) else {
+                are_all_renewed = false;
                 continue;
             };
             let arguments = Change::Renew { job: &job, lease }.arguments();
@@ -238,6 +249,7 @@ impl Claims {
             renewals.push((partition, renewal));
         }
         self.desk.send(renewals);
+        are_all_renewed
     }
 
     /// Lets go of the leases that are lost, and returns the others.
@@ -294,7 +306,7 @@ impl Claims {
     }
 
     fn take_fetching(&mut self) -> Vec<Claim> {
-        let fetching = std::mem::take(&mut self.fetching);
+        let fetching = mem::take(&mut self.fetching);
         fetching
             .into_iter()
             .filter_map(|fetching| Some(fetching.claim?.1))

@@ -436,3 +436,32 @@ async fn a_worker_that_is_closed_has_given_back_what_it_claimed() {
     assert!(began.elapsed() < 20 * SECOND, "{:?}", began.elapsed());
     server.cont();
 }
+
+/// As a task does that a handler has spawned and that goes on after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_keeps_its_job_leaves_its_place_and_hears_that_it_is_over() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    for id in ["first", "second"] {
+        assert!(jobs.schedule(id, Duration::ZERO, b"").await.unwrap());
+    }
+    let over = Arc::new(AtomicUsize::new(0));
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let handler = {
+        let (over, kept) = (over.clone(), kept.clone());
+        move |job: Arc<Job>| {
+            let (over, lost) = (over.clone(), job.lost());
+            tokio::spawn(async move {
+                lost.await;
+                over.fetch_add(1, SeqCst);
+            });
+            kept.lock().unwrap().push(job);
+            async { Ok::<(), JobError>(()) }
+        }
+    };
+    let run = tokio::spawn(jobs.worker().lease(HOUR).start().run(1, handler));
+    until(|| async { over.load(SeqCst) == 2 }).await;
+    counts_become(&jobs, 0, 0, 0).await;
+    assert_eq!(kept.lock().unwrap().len(), 2);
+    run.abort();
+}

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -32,11 +35,17 @@ use crate::{
 pub struct Job {
     claim: Claim,
     desk: Arc<Desk>,
+    /// Whether the consumer has finished with it.
+    is_over: AtomicBool,
 }
 
 impl Job {
     pub(super) fn new(claim: Claim, desk: Arc<Desk>) -> Job {
-        Job { claim, desk }
+        Job {
+            claim,
+            desk,
+            is_over: AtomicBool::new(false),
+        }
     }
 
     /// Returns the id that the job was scheduled under.
@@ -191,6 +200,19 @@ impl Job {
         Ok(finished != Finished::Lost)
     }
 
+    /// Ends the job as dropping it does, though somebody may keep a clone of its `Arc`.
+    pub(super) fn end(&self) {
+        if self.is_over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.desk.leave(&self.claim.lease);
+        self.desk.leave_place();
+        self.claim.lease.validity.lose();
+        if self.claim.lease.is_cancelled() {
+            self.confirm();
+        }
+    }
+
     /// Tells Redis that the handler of a job that was cancelled has ended, so that its id becomes free.
     fn confirm(&self) {
         let lease = &self.claim.lease;
@@ -203,12 +225,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.desk.leave(&self.claim.lease);
-        self.desk.leave_place();
-        self.claim.lease.validity.lose();
-        if self.claim.lease.is_cancelled() {
-            self.confirm();
-        }
+        self.end();
     }
 }
 

@@ -311,6 +311,12 @@ struct Attempt {
 
 impl Attempt {
     async fn run(self, job: Arc<Job>) {
+        self.attempt(&job).await;
+        // What the handler has spawned may keep the job for longer.
+        job.end();
+    }
+
+    async fn attempt(self, job: &Arc<Job>) {
         let handler = AssertUnwindSafe(async { (self.handler)(job.clone()).await }).catch_unwind();
         let outcome = tokio::select! {
             biased;
@@ -320,7 +326,7 @@ impl Attempt {
                 return;
             }
             () = self.give_back.cancelled() => {
-                self.log_unfinished(&job, job.finish(Change::UndoStart { job: job.lease() }).await);
+                self.log_unfinished(job, job.finish(Change::UndoStart { job: job.lease() }).await);
                 return;
             }
         };
@@ -328,10 +334,10 @@ impl Attempt {
             Ok(()) => job.finish(Change::Done { job: job.lease() }).await,
             Err(error) => {
                 tracing::warn!(job = job.id(), attempt = job.attempt(), %error, "an attempt at a job failed");
-                self.failed(&job, error).await
+                self.failed(job, error).await
             }
         };
-        self.log_unfinished(&job, finished);
+        self.log_unfinished(job, finished);
     }
 
     /// Finishes a job as the error of its handler says.

@@ -8,10 +8,10 @@ use support::{
     connect,
     jobs::{Jobs, next},
     server::Server,
-    until,
+    soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Notifications};
+use tickwheel_redis::{Cancelled, DelayedJobs, Error, JobState, Notifications, Repeated};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -114,6 +114,48 @@ async fn the_documented_rights_are_enough_for_every_call() {
     jobs.sample().await.unwrap();
     drop(first);
     until(|| async { jobs.counts().await.unwrap().running == 0 }).await;
+}
+
+#[tokio::test]
+async fn they_are_enough_for_what_an_operator_does() {
+    let server = Server::start();
+    let jobs = queue(user(&server, &documented("jobs"))).await.keep_dead(2, HOUR);
+    for id in ["first", "second", "third", "cancelled"] {
+        assert!(jobs.schedule(id, Duration::ZERO, b"").await.unwrap(), "{id}");
+    }
+    let mut worker = jobs.worker().lease(HOUR).start();
+    for _ in 0..3 {
+        let job = next(&mut worker).await;
+        assert_eq!(
+            jobs.get(job.id()).await.unwrap().unwrap().state,
+            JobState::Running
+        );
+        assert!(job.bury().await.unwrap());
+    }
+    assert_eq!(jobs.get("first").await.unwrap(), None, "two are kept");
+    assert_eq!(jobs.get("third").await.unwrap().unwrap().state, JobState::Dead);
+    let cancelled = next(&mut worker).await;
+    assert_eq!(jobs.cancel("cancelled").await.unwrap(), Cancelled::Running);
+    soon(cancelled.lost()).await;
+    drop(cancelled);
+    until(|| async { jobs.get("cancelled").await.unwrap().is_none() }).await;
+    assert!(jobs.pause().await.unwrap());
+    assert!(jobs.counts().await.unwrap().paused);
+    assert_eq!(jobs.revive_dead(1).await.unwrap(), 1);
+    assert_eq!(jobs.purge_dead(10).await.unwrap(), 1);
+    assert!(jobs.resume().await.unwrap());
+    assert!(next(&mut worker).await.done().await.unwrap());
+    // A recurring job: new, the same, changed while it runs, and ended while it runs.
+    let repeat = |every| jobs.repeat("repeated", Duration::ZERO, every, b"");
+    assert_eq!(repeat(HOUR).await.unwrap(), Repeated::New);
+    assert_eq!(repeat(HOUR).await.unwrap(), Repeated::Same);
+    let running = next(&mut worker).await;
+    assert_eq!(repeat(2 * HOUR).await.unwrap(), Repeated::Changed);
+    assert_eq!(jobs.cancel("repeated").await.unwrap(), Cancelled::Running);
+    soon(running.lost()).await;
+    drop(running);
+    until(|| async { jobs.get("repeated").await.unwrap().is_none() }).await;
+    worker.close().await;
 }
 
 #[tokio::test]

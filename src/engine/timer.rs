@@ -200,10 +200,13 @@ impl Timer {
             return shard.is_due(deadline);
         }
         let shared = self.shared();
+        let tick = Nanos::of(shared.settings.tick_duration);
         if clock::may_be_paused() && shared.builder_runtime().is_none() {
-            tokio_timer::has_passed(deadline)
+            // Tokio's milliseconds are ticks of the wheel.
+            let rest = if tick > Nanos::MILLISECOND { tick } else { Nanos(0) };
+            tokio_timer::has_passed(deadline.after(rest))
         } else {
-            self.wheel().now() >= deadline.after(Nanos::of(shared.settings.tick_duration))
+            self.wheel().now() >= deadline.after(tick)
         }
     }
 
@@ -377,6 +380,19 @@ impl Timer {
                 self.start(waker, self.deadline, Reading::current(now))
             }
         }
+    }
+
+    /// Ends the wait of a timer that is due, before the driver has come to its entry. Returns whether the timer
+    /// was due.
+    pub(crate) fn elapse_if_due(&mut self) -> bool {
+        let is_due = self
+            .engine_shard()
+            .is_some_and(|shard| shard.is_due(self.deadline));
+        if is_due {
+            drop(self.end_entry(Shard::expire));
+            let _ = self.elapse(Moment::ZERO);
+        }
+        is_due
     }
 
     /// Ends the wait, if the timer has waited. `due` is when its entry was due, if that has expired.

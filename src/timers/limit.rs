@@ -268,7 +268,8 @@ impl TrySleep {
     /// Ends a wait that a shutdown has refused, because a reset does not bring it back.
     fn end_if_shut_down(&mut self) {
         if self.roster.permits.is_shutdown() {
-            self.refuse();
+            // Woken, because the shutdown finds it on the roster no more, and another task may wait.
+            self.refuse().into_iter().for_each(Waker::wake);
         }
     }
 
@@ -291,10 +292,13 @@ impl TrySleep {
     }
 
     fn poll_without_budget(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
-        if !matches!(self.hold, Hold::Permit(_)) && !self.sleep.timer.has_completed() {
-            self.take_permit()?;
-        }
-        if self.sleep.poll_without_budget(waker).is_ready() {
+        let is_new = !matches!(self.hold, Hold::Permit(_)) && !self.sleep.timer.has_completed();
+        let polled = if is_new {
+            self.begin(waker)?
+        } else {
+            self.sleep.poll_without_budget(waker)
+        };
+        if polled.is_ready() {
             self.give_back();
             return Poll::Ready(Ok(()));
         }
@@ -302,33 +306,48 @@ impl TrySleep {
             Hold::Permit(permit) => permit.keep_waker(waker),
             _ => Ok(()),
         };
-        if told.is_err() {
-            self.refuse();
+        if let Err(shut_down) = told {
+            // Its deadline may have passed before the shutdown, with a driver that has not come to it.
+            let is_due = self.sleep.timer.elapse_if_due();
+            drop(self.refuse());
+            return Poll::Ready(if is_due { Ok(()) } else { Err(shut_down) });
         }
-        told?;
         Poll::Pending
     }
 
-    /// Takes a permit for a sleep that does not wait. One that is due needs none.
-    fn take_permit(&mut self) -> Result<(), SleepError> {
+    /// Begins to wait, with a permit. A sleep that is due needs none.
+    fn begin(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let permits = &self.roster.permits;
         if permits.is_shutdown() {
-            return Err(SleepError::Shutdown);
+            return Poll::Ready(Err(SleepError::Shutdown));
         }
-        match self.hold {
-            Hold::GivenBack => permits.take_again(),
-            _ => {
-                if let Err(full) = permits.try_take() {
-                    if self.sleep.timer.is_due() {
-                        return Ok(());
-                    }
-                    permits.count_rejected();
-                    return Err(full);
-                }
+        let taken = if let Hold::GivenBack = self.hold {
+            permits.take_again();
+            Ok(())
+        } else {
+            permits.try_take()
+        };
+        // A local, because the poll panics if there is no runtime.
+        let permit = taken.map(|()| Permit::taken(self.roster.clone()));
+        // One that is due by its deadline may still have to wait for its tick.
+        let may_begin = permit.is_ok() || self.sleep.timer.is_due();
+        if may_begin && self.sleep.poll_without_budget(waker).is_ready() {
+            if permit.is_ok() {
+                self.hold = Hold::GivenBack;
+            }
+            return Poll::Ready(Ok(()));
+        }
+        match permit {
+            Ok(permit) => {
+                self.hold = Hold::Permit(permit);
+                Poll::Pending
+            }
+            Err(full) => {
+                drop(self.sleep.timer.cancel());
+                self.roster.permits.count_rejected();
+                Poll::Ready(Err(full))
             }
         }
-        self.hold = Hold::Permit(Permit::taken(self.roster.clone()));
-        Ok(())
     }
 
     /// Ends the wait because the future that the sleep times has completed.
@@ -338,13 +357,15 @@ impl TrySleep {
         self.give_back();
     }
 
-    /// Ends the wait because the wheel has been shut down.
+    /// Ends the wait because the wheel has been shut down. Returns the waker of the entry.
     #[cold]
-    fn refuse(&mut self) {
-        if !self.sleep.is_elapsed() {
-            drop(self.sleep.timer.cancel());
-        }
+    fn refuse(&mut self) -> Option<Waker> {
         self.give_back();
+        if self.sleep.is_elapsed() {
+            None
+        } else {
+            self.sleep.timer.cancel()
+        }
     }
 
     #[inline]
@@ -366,5 +387,25 @@ impl Future for TrySleep {
 impl fmt::Debug for TrySleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TrySleep").field(&self.sleep).finish()
+    }
+}
+
+#[cfg(all(test, not(tickwheel_loom)))]
+mod tests {
+    use tokio_test::task;
+
+    use super::*;
+
+    /// The reset takes the waker off the roster before the shutdown has come to it.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_whose_sleep_another_resets_during_a_shutdown_is_woken() {
+        let wheel = Wheel::new();
+        let mut sleep = task::spawn(wheel.try_sleep(Duration::from_secs(1)));
+        assert!(sleep.poll().is_pending());
+        assert!(wheel.permits().shut_down());
+        sleep.reset_after(Duration::from_secs(2));
+        let closed = wheel.roster().close().count();
+        assert!(sleep.is_woken(), "{closed} members are left on the roster");
+        assert_eq!(sleep.poll(), Poll::Ready(Err(SleepError::Shutdown)));
     }
 }

@@ -5,6 +5,7 @@ use crate::support;
 use std::{
     future::{Future, pending, poll_fn},
     mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     task::Poll,
 };
@@ -19,7 +20,7 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_adds_up, full_wheel, paused_runtime, register, settle,
+    DAY, SECOND, TICK, advance, assert_adds_up, full_wheel, ms, paused_runtime, register, settle,
     threaded_runtime,
 };
 
@@ -132,6 +133,41 @@ async fn what_never_waits_is_never_refused() {
     );
     wheel.interval(SECOND).tick().await;
     assert_eq!(wheel.metrics().rejected, 0);
+}
+
+/// The deadline has passed, but the tick of the deadline has not begun.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_long_tick_is_refused_and_counted() {
+    let builder = Wheel::builder().max_pending(1).tick_duration(SECOND);
+    let wheel = builder.build().unwrap();
+    let mut occupant = task::spawn(wheel.try_sleep(DAY));
+    assert_pending!(occupant.poll());
+    // No two of these are the beginning of a tick.
+    let mut refused = 0;
+    for _ in 0..3 {
+        tokio::time::advance(ms(250)).await;
+        let slept = task::spawn(wheel.try_sleep(Duration::ZERO)).poll();
+        let timed = task::spawn(wheel.try_timeout(Duration::ZERO, pending::<()>())).poll();
+        assert!(slept.is_ready() && timed.is_ready(), "it waits without a place");
+        refused += u64::from(slept == Poll::Ready(Err(SleepError::AtCapacity { limit: 1 })));
+        refused += u64::from(timed == Poll::Ready(Err(TimeoutError::AtCapacity { limit: 1 })));
+    }
+    assert!(refused >= 4, "{refused}");
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.rejected, metrics.registered), (refused, 1));
+}
+
+#[test]
+fn a_first_poll_outside_a_runtime_takes_no_place() {
+    let wheel = wheel_of(1);
+    let mut sleep = wheel.try_sleep(SECOND);
+    let polled = catch_unwind(AssertUnwindSafe(|| register(&mut sleep)));
+    assert!(polled.is_err(), "Tokio panics there");
+    paused_runtime().block_on(async {
+        assert_eq!(room(&wheel), 1);
+        register(&mut sleep);
+        assert_eq!(room(&wheel), 0);
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
+    thread,
 };
 
 use futures::FutureExt;
@@ -24,7 +25,7 @@ use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
     DAY, SECOND, TICK, advance, assert_due, ms, paused_runtime, real_runtime, register, register_for, settle,
-    threaded_runtime,
+    threaded_runtime, waiting_task,
 };
 
 #[tokio::test(start_paused = true)]
@@ -207,6 +208,26 @@ async fn a_timer_that_was_due_before_has_elapsed_even_if_polled_after() {
     drop(wheel.shutdown());
     assert_ready_eq!(sleep.poll(), Ok(()));
     assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+}
+
+/// The only worker was blocked meanwhile.
+#[test]
+fn a_timer_that_was_due_before_elapses_even_if_the_driver_is_late() {
+    let runtime = threaded_runtime(1);
+    let wheel = Wheel::new();
+    let scene = runtime.spawn(async move {
+        let mut sleep = waiting_task(|| wheel.try_sleep(ms(2)));
+        let mut timeout = waiting_task(|| wheel.try_timeout(ms(2), pending::<()>()));
+        let mut later = waiting_task(|| wheel.try_sleep(DAY));
+        thread::sleep(ms(10));
+        drop(wheel.shutdown());
+        assert_ready_eq!(sleep.poll(), Ok(()));
+        assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+        assert_ready_eq!(later.poll(), Err(SleepError::Shutdown));
+        let metrics = wheel.metrics();
+        assert_eq!((metrics.pending, metrics.cancelled), (0, 1));
+    });
+    runtime.block_on(scene).unwrap();
 }
 
 #[tokio::test(start_paused = true)]

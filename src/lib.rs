@@ -53,7 +53,7 @@
 //! | [`time`] | all of [`tokio::time`], on the [global wheel](Wheel::global) |
 //! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; a [move](Sleep::reset_at) to a later instant costs one store |
 //! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits the time of a future; one that is ready immediately costs no timer, and a running one [can be moved](Timeout::reset_at) |
-//! | [`try_sleep`](Wheel::try_sleep), [`try_timeout`](Wheel::try_timeout), .. | the same, but they fail when the wheel is full or shut down |
+//! | [`try_sleep`](Wheel::try_sleep), [`try_timeout`](Wheel::try_timeout) | the same, but they fail when the wheel is full or shut down |
 //! | [`interval`](Wheel::interval), [`interval_at`](Wheel::interval_at) | ticks, also as a `Stream` |
 //! | [`idle_timer`](Wheel::idle_timer) | completes when nothing has touched it for a given time |
 //! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |

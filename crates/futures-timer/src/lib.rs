@@ -7,6 +7,17 @@
 //! futures-timer = { path = "../tickwheel/crates/futures-timer" }
 //! ```
 //!
+//! Programs and their dependencies then use it as they used the original:
+//!
+//! ```
+//! use futures_timer::Delay;
+//! use std::time::Duration;
+//!
+//! # futures::executor::block_on(async {
+//! Delay::new(Duration::from_millis(20)).await;
+//! # });
+//! ```
+//!
 //! A delay that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that
 //! runtime. Any other is on one wheel that all such delays share, which a thread of its own drives. That
 //! thread starts with the first of them and sleeps while none is pending. A delay moves to that wheel when it
@@ -23,6 +34,9 @@
 //! - Creating a delay, dropping it and resetting it to a later instant wake no other thread. The first poll
 //!   and a reset to an earlier instant wake the thread that drives the wheel if it would otherwise wake too
 //!   late.
+//!
+//! `docs/migrating.md` in the repository says which programs it suits. Code of your own needs no replacement:
+//! [`tickwheel::time::sleep`] is such a delay.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations, missing_docs)]

@@ -4,6 +4,44 @@
 //! internet has to close connections on which nothing goes on, and cut off clients that are slow on purpose.
 //! hyper tells neither from a handler that takes its time; [`ConnectionLimits`] does.
 //!
+//! ```
+//! use hyper::{Request, Response, service::service_fn};
+//! use hyper_util::{rt::{TokioExecutor, TokioIo}, server::conn::auto::Builder};
+//! use std::{convert::Infallible, time::Duration};
+//! use tickwheel::Wheel;
+//! use tickwheel_hyper::{ConnectionLimits, RequestBody};
+//! use tokio::net::TcpListener;
+//!
+//! async fn hello(_: Request<RequestBody>) -> Result<Response<String>, Infallible> {
+//!     Ok(Response::new("hello".into()))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let limits = ConnectionLimits::new(&Wheel::global())
+//!     .header(Duration::from_secs(10)) // for the head of a request
+//!     .idle(Duration::from_secs(60)); // without a request
+//! let builder = Builder::new(TokioExecutor::new());
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! # use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::TcpStream};
+//! # let mut client = TcpStream::connect(listener.local_addr()?).await?;
+//!
+//! let (stream, _) = listener.accept().await?; // in a loop
+//! tokio::spawn(limits.serve(&builder, TokioIo::new(stream), service_fn(hello)));
+//! # client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+//! # let mut response = String::new();
+//! # client.read_to_string(&mut response).await?;
+//! # assert!(response.ends_with("hello"));
+//!
+//! limits.shutdown().await; // gracefully, in at most 30 s
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The README has a server for axum, and says which of these limits hyper itself has.
+//!
+//! # Limits
+//!
 //! | limit | the client | ended |
 //! | --- | --- | --- |
 //! | [`header`](ConnectionLimits::header) | takes too long for the head of a request, or sends nothing at all | cut off |

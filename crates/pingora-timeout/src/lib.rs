@@ -7,6 +7,18 @@
 //! pingora-timeout = { path = "../tickwheel/crates/pingora-timeout" }
 //! ```
 //!
+//! Programs and their dependencies then use it as they used the original:
+//!
+//! ```
+//! use pingora_timeout::timeout;
+//! use std::{future::pending, time::Duration};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! assert!(timeout(Duration::from_millis(10), pending::<()>()).await.is_err());
+//! # }
+//! ```
+//!
 //! A timer that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that
 //! runtime. Any other is on one wheel that all such timers share, which a thread of its own drives. One of
 //! more than 15 minutes uses Tokio's timer, unless the threshold is set otherwise, and so needs a runtime.
@@ -18,6 +30,9 @@
 //! - A timer that is dropped leaves the wheel. The original keeps it until its time comes.
 //! - In a runtime no thread of its own wakes every 10 ms, and timers go by the runtime's clock, so
 //!   `tokio::time::pause` applies. The runtime must have its timers enabled (`enable_time`).
+//!
+//! Code of your own needs no replacement: [`tickwheel::time`] has the same functions, and
+//! `docs/migrating.md` in the repository compares the two.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations, missing_docs)]

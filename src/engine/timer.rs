@@ -155,6 +155,12 @@ impl Timer {
             .map_or_else(|| self.wheel().now(), |shard| shard.alarm.now())
     }
 
+    /// Returns whether the timer goes by the runtime that was given to the builder, and not by the caller's.
+    #[inline]
+    pub(crate) fn has_builder_runtime(&self) -> bool {
+        self.wheel().builder_runtime().is_some()
+    }
+
     /// Returns the shard in which the timer waits, unless that has ended.
     fn engine_shard(&self) -> Option<&Shard> {
         match &self.phase {
@@ -199,9 +205,8 @@ impl Timer {
         if let Some(shard) = self.engine_shard() {
             return shard.is_due(deadline);
         }
-        let shared = self.shared();
-        let tick = Nanos::of(shared.settings.tick_duration);
-        if clock::may_be_paused() && shared.builder_runtime().is_none() {
+        let tick = Nanos::of(self.shared().settings.tick_duration);
+        if clock::may_be_paused() && !self.has_builder_runtime() {
             // Tokio's milliseconds are ticks of the wheel.
             let rest = if tick > Nanos::MILLISECOND { tick } else { Nanos(0) };
             tokio_timer::has_passed(deadline.after(rest))

@@ -1,7 +1,7 @@
 //! `Builder::handle`: a wheel that was given a runtime.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     pin::Pin,
     sync::{
         Arc,
@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{ScheduleError, Sleep, Wheel};
-use tokio::{task, time::Instant};
+use tickwheel::{DelayQueue, ScheduleError, Sleep, Wheel};
+use tokio::{runtime, task, time::Instant};
 
 use crate::{
     play::{
@@ -162,5 +162,37 @@ fn whoever_waits_is_woken_when_its_runtime_ends() {
         drop(timers);
         wait_until("woken", || woken.load(Relaxed) == 10);
         assert_eq!(wheel.pending(), 0);
+    }
+}
+
+/// The queue needs nothing of the runtime that polls it, neither timers nor a clock.
+#[test]
+fn a_queue_on_it_needs_neither_timers_nor_a_clock_where_it_is_polled() {
+    let timers = multi(1);
+    let wheel = wheel_on(&timers);
+    let without_timers = runtime::Builder::new_current_thread().build().unwrap();
+    let paused = runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    for here in [without_timers, paused] {
+        here.block_on(async {
+            // It goes by the clock of the runtime that was given, however far the clock here is moved.
+            let mut queue = DelayQueue::on(&wheel);
+            let start = std::time::Instant::now();
+            let deadline = wheel.now() + ms(20);
+            queue.insert("a value", ms(20));
+            let key = queue.insert("moved", SECOND * 60);
+            queue.reset(&key, ms(20));
+            let mut expired = Vec::new();
+            assert_eq!(queue.expired(&mut expired, 2), 0);
+            for value in ["a value", "moved"] {
+                let entry = poll_fn(|cx| queue.poll_expired(cx)).await.unwrap();
+                assert_eq!(*entry.get_ref(), value);
+                assert!(entry.deadline() >= deadline);
+            }
+            assert!(start.elapsed() >= ms(20), "early");
+        });
     }
 }

@@ -143,12 +143,12 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn on(wheel: &Wheel) -> DelayQueue<T> {
-        let now = Instant::now();
+        let timer = QueueTimer::new(wheel);
         DelayQueue {
             entries: Entries::new(),
-            reached: now,
+            reached: timer.now(),
             wheel: wheel.clone(),
-            timer: QueueTimer::new(wheel, now),
+            timer,
             waiter: Waiter::default(),
         }
     }
@@ -192,7 +192,7 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
-        self.insert_at(value, after(Instant::now(), timeout))
+        self.insert_at(value, after(self.timer.now(), timeout))
     }
 
     /// Inserts a value that is due at `when`.
@@ -292,7 +292,7 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> bool {
-        self.try_reset_at(key, after(Instant::now(), timeout))
+        self.try_reset_at(key, after(self.timer.now(), timeout))
     }
 
     /// Resets a key's value as [`reset_at`](DelayQueue::reset_at) does, or returns `false` if the key has no
@@ -453,7 +453,7 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn expired(&mut self, expired: &mut Vec<Expired<T>>, limit: usize) -> usize {
-        self.reached = self.reached.max(Instant::now());
+        self.reached = self.reached.max(self.timer.now());
         let before = expired.len();
         let due = std::iter::from_fn(|| {
             self.entries.first().filter(|first| *first <= self.reached)?;

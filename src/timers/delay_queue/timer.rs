@@ -43,7 +43,8 @@ struct Beside {
 }
 
 impl QueueTimer {
-    pub(super) fn new(wheel: &Wheel, created: Instant) -> QueueTimer {
+    pub(super) fn new(wheel: &Wheel) -> QueueTimer {
+        let created = Instant::now();
         QueueTimer {
             created,
             sleep: wheel.sleep_until(created),
@@ -52,10 +53,21 @@ impl QueueTimer {
         }
     }
 
+    /// Reads the clock by which the queue's entries come due: that of the runtime which the wheel was given or
+    /// else, in fewer instructions than by the wheel, that of the caller.
+    #[inline]
+    pub(super) fn now(&self) -> Instant {
+        if self.sleep.timer.has_builder_runtime() {
+            self.sleep.timer.now().instant()
+        } else {
+            Instant::now()
+        }
+    }
+
     /// Sets the timer. On a clock that no test controls, returns the time instead if the deadline has passed.
     pub(super) fn set(&mut self, deadline: Instant) -> Result<(), Instant> {
-        let may_be_paused = may_be_paused();
-        let now = Instant::now();
+        let may_be_paused = may_be_paused() && !self.sleep.timer.has_builder_runtime();
+        let now = self.now();
         if !may_be_paused && deadline <= now {
             return Err(now);
         }

@@ -83,6 +83,9 @@ impl<F: Fn() -> Option<Vec<Exported>> + Send + Sync> Source for F {
 }
 
 /// What [`exported`] lists, until the wheel has been dropped.
+///
+/// This source has no [identity](Source::identity), so [`Sources`](crate::Sources) counts it as often as it is
+/// added. [`Sources::add_wheel`](crate::Sources::add_wheel) counts a wheel once.
 impl Source for WeakWheel {
     fn exported(&self) -> Option<Vec<Exported>> {
         self.upgrade().map(|wheel| exported(&wheel))

@@ -96,6 +96,7 @@ impl WheelRef {
         WheelRef((!is_global).then(|| Arc::new(stripe())))
     }
 
+    #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         let own = self.0.as_ref().map(|stripe| &stripe.shared);
         own.unwrap_or_else(|| Shared::global())

@@ -129,6 +129,7 @@ impl Timer {
         }
     }
 
+    #[inline]
     fn wheel(&self) -> &WheelRef {
         match &self.phase {
             Phase::Waiting(wait) => &wait.shard.wheel,
@@ -137,10 +138,12 @@ impl Timer {
     }
 
     /// Returns the state that the engines of this timer's wheel share.
+    #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         self.wheel().shared()
     }
 
+    #[inline]
     pub(crate) fn deadline(&self) -> Moment {
         match self.phase {
             Phase::Apart(_, Apart::AfterFirstPoll(delay)) => self.now().after(delay.min(Nanos::FAR_FUTURE)),
@@ -150,6 +153,7 @@ impl Timer {
 
     /// Reads the clock by which the timer waits or, while it does not, the clock from which it would count
     /// here.
+    #[inline]
     pub(crate) fn now(&self) -> Moment {
         self.engine_shard()
             .map_or_else(|| self.wheel().now(), |shard| shard.alarm.now())
@@ -162,6 +166,7 @@ impl Timer {
     }
 
     /// Returns the shard in which the timer waits, unless that has ended.
+    #[inline]
     fn engine_shard(&self) -> Option<&Shard> {
         match &self.phase {
             Phase::Waiting(wait) if !wait.shard.has_ended() => Some(&wait.shard),

@@ -150,7 +150,7 @@ impl Sentinels {
     /// A client that asks for a master of this name.
     pub fn client_of_name(&self, name: &str) -> SentinelClient {
         let sentinels: Vec<String> = self.sentinels.iter().map(Node::url).collect();
-        SentinelClient::build(sentinels, name.to_owned(), None, SentinelServerType::Master).unwrap()
+        SentinelClient::build(sentinels, name, None, SentinelServerType::Master).unwrap()
     }
 
     pub fn client_of(&self, port: u16) -> Client {

@@ -324,6 +324,13 @@ impl WeakWheel {
         self.0.upgrade().map(Wheel)
     }
 
+    /// Returns a number that no other wheel has while this handle or another one of the wheel lives. It is for
+    /// tickwheel-exported, which counts a wheel once however often it is added.
+    #[doc(hidden)]
+    pub fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
     /// Returns `true` if both are of the same wheel, as [`Weak::ptr_eq`] does.
     ///
     /// # Examples

@@ -82,13 +82,15 @@ impl<F: Fn() -> Option<Vec<Exported>> + Send + Sync> Source for F {
     }
 }
 
-/// What [`exported`] lists, until the wheel has been dropped.
-///
-/// This source has no [identity](Source::identity), so [`Sources`](crate::Sources) counts it as often as it is
-/// added. [`Sources::add_wheel`](crate::Sources::add_wheel) counts a wheel once.
+/// What [`exported`] lists, until the wheel has been dropped. However often it is added, also by
+/// [`Sources::add_wheel`](crate::Sources::add_wheel), a wheel counts once.
 impl Source for WeakWheel {
     fn exported(&self) -> Option<Vec<Exported>> {
         self.upgrade().map(|wheel| exported(&wheel))
+    }
+
+    fn identity(&self) -> Option<usize> {
+        Some(self.address())
     }
 }
 

@@ -125,7 +125,9 @@ impl Sources {
     /// assert_eq!(ticks[0].value, ExportedValue::Number(0.001));
     /// ```
     pub fn exported(&self) -> Vec<Exported> {
-        let wheels = self.wheels().map(|wheel| (None, exported(&wheel)));
+        let wheels = self
+            .wheels()
+            .map(|wheel| (wheel.downgrade().identity(), exported(&wheel)));
         let others = self.others.iter().filter_map(|source| {
             let list = source.exported()?;
             Some((source.identity(), list))

@@ -205,3 +205,30 @@ fn a_source_is_used_from_any_thread_and_survives_a_panic() {
     let wheel = Wheel::new();
     assert_eq!(wheel.downgrade().exported().unwrap(), exported(&wheel));
 }
+
+#[test]
+fn a_wheel_counts_once_however_it_was_added() {
+    let wheel = Wheel::new();
+    let mut sleep = pin!(wheel.sleep(Duration::from_secs(60)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
+    assert!(
+        sleep
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+    let mut sources = Sources::default();
+    sources.add_wheel(&wheel);
+    sources.add(wheel.downgrade());
+    sources.add(wheel.downgrade());
+    let list = sources.exported();
+    let registered = list
+        .iter()
+        .find(|value| value.name == "tickwheel_registered_total")
+        .unwrap();
+    assert_eq!(registered.value, ExportedValue::Count(1));
+}

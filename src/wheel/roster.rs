@@ -160,10 +160,11 @@ impl Roster {
         // Cloned and dropped with no lock held, because that may be code of the user's. Only the owner of a
         // place, who is here, changes it.
         let new = Member::Waker(waker.clone());
-        let former = lock(&self.members)
-            .as_mut()
-            .map(|members| mem::replace(&mut members[place], new));
-        former.is_some()
+        let former = match lock(&self.members).as_mut() {
+            Some(members) => Ok(mem::replace(&mut members[place], new)),
+            None => Err(new),
+        };
+        former.is_ok()
     }
 
     pub(crate) fn remove(&self, place: usize) {

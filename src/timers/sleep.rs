@@ -245,8 +245,9 @@ impl Sleep {
     /// A later deadline costs one store: the timer stays in its bucket, and is restarted when its old
     /// deadline comes. An earlier deadline moves the timer at once. The task that last polled the sleep is
     /// woken at the new deadline, or within this call if that has passed. It may also be woken once at an old
-    /// deadline, and is woken at the new one only if it polls the sleep then, as at every wake-up. A sleep that had completed must be
-    /// polled again to wait for the new deadline; if that has passed, the next poll completes it.
+    /// deadline, and is woken at the new one only if it polls the sleep then, as at every wake-up. A sleep
+    /// that had completed must be polled again to wait for the new deadline; if that has passed, the next poll
+    /// completes it.
     ///
     /// # Examples
     ///

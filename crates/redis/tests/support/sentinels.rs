@@ -150,7 +150,8 @@ impl Sentinels {
     /// A client that asks for a master of this name.
     pub fn client_of_name(&self, name: &str) -> SentinelClient {
         let sentinels: Vec<String> = self.sentinels.iter().map(Node::url).collect();
-        SentinelClient::build(sentinels, name, None, SentinelServerType::Master).unwrap()
+        // By value, because that is what it takes unless redis is built with TLS.
+        SentinelClient::build(sentinels, String::from(name), None, SentinelServerType::Master).unwrap()
     }
 
     pub fn client_of(&self, port: u16) -> Client {

@@ -45,7 +45,7 @@ fn no_descriptor_is_left_and_none_is_needed() {
     let wheel = wheel();
     runtime().block_on(sleep(wheel.clone()));
     let before = descriptors();
-    for _ in 0..300 {
+    for _ in 0..1_000 {
         runtime().block_on(sleep(wheel.clone()));
     }
     assert_eq!(descriptors(), before);

@@ -3,7 +3,10 @@
 use crate::support;
 
 use std::{
+    env,
+    io::{BufRead, BufReader},
     panic::{AssertUnwindSafe, catch_unwind},
+    process::{Command, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -164,4 +167,59 @@ fn what_waits_in_a_runtime_that_ends_goes_on_elsewhere() {
         assert_eq!(wheel.pending(), 0);
         assert_adds_up(&wheel);
     }
+}
+
+/// A process that is stopped while its timers come due, and goes on afterwards.
+#[test]
+fn a_process_that_is_stopped_loses_no_timer() {
+    const STOPPED: &str = "TICKWHEEL_TEST_STOPPED";
+    if env::var_os(STOPPED).is_some() {
+        return sleep_while_stopped();
+    }
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "kernel_timer::a_process_that_is_stopped_loses_no_timer",
+            "--nocapture",
+        ])
+        .env(STOPPED, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(
+        lines.any(|line| line.unwrap().ends_with("waiting")),
+        "the child ended first"
+    );
+    let send = |signal| {
+        let status = Command::new("sh")
+            .args(["-c", &format!("kill -{signal} {}", child.id())])
+            .status();
+        assert!(status.unwrap().success());
+    };
+    send("STOP");
+    thread::sleep(ms(250));
+    send("CONT");
+    // Its last line, so that it does not write to a closed pipe.
+    lines.for_each(drop);
+    assert!(child.wait().unwrap().success());
+}
+
+fn sleep_while_stopped() {
+    let (runtime, wheel) = (runtime(2), wheel());
+    let sleep = |duration| {
+        let wheel = wheel.clone();
+        async move {
+            let start = Instant::now();
+            wheel.sleep(duration).await;
+            assert!(start.elapsed() >= duration);
+        }
+    };
+    let tasks: Vec<_> = (1..=200).map(|number| runtime.spawn(sleep(ms(number)))).collect();
+    println!("waiting");
+    runtime.block_on(async { join_all(tasks).await.into_iter().for_each(Result::unwrap) });
+    // The alarm can be set again.
+    runtime.block_on(sleep(ms(1)));
+    assert!(is_on_kernel(&runtime, &wheel));
+    assert_at_rest(&wheel);
 }

@@ -73,6 +73,12 @@ fn main() {
                 peer => panic!("there is no {peer}: {USAGE}"),
             };
         }
+        let by_kernel_timer = work
+            .strip_prefix("fired-")
+            .and_then(|work| work.strip_suffix("-kernel"));
+        if let ("tickwheel", Some(tasks)) = (peer.as_str(), by_kernel_timer) {
+            return fire_by_kernel_timer(tasks, times).await;
+        }
         match (peer.as_str(), work.strip_prefix("delay-queue-")) {
             ("tickwheel", Some(work)) => queue::tickwheel(work, times).await,
             ("tokio", Some(work)) => queue::tokio(work, times).await,
@@ -150,10 +156,27 @@ async fn serve<T: Timers>(timers: &T, work: &str, times: u64) {
     server.ask(times).await;
 }
 
+/// Timers that fire on a wheel that waits on the kernel's timer.
+async fn fire_by_kernel_timer(tasks: &str, times: u64) {
+    #[cfg(not(feature = "precise"))]
+    panic!(
+        "built without the feature `precise`, {times} timers of {tasks} tasks cannot fire by the kernel's timer"
+    );
+    #[cfg(feature = "precise")]
+    {
+        let wheel = Wheel::builder().kernel_timer(true).build().expect("a wheel");
+        let tasks = tasks.parse().expect("a number of tasks");
+        fire(&wheel, With::Sleeps, tasks, times).await;
+        assert!(wheel.snapshot().engines[0].kernel_timer);
+    }
+}
+
 async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
     if let Some(fired) = work.strip_prefix("fired-") {
         let (tasks, with) = match fired.split_once('-') {
+            // Tokio has one timer.
             None => (fired, With::Sleeps),
+            Some((tasks, "kernel")) => (tasks, With::Sleeps),
             Some((tasks, "timeout")) => (tasks, With::Timeouts),
             Some((tasks, "interval")) => (tasks, With::Intervals),
             _ => panic!("there is no {work}: {USAGE}"),

@@ -16,7 +16,7 @@ use crate::{
 /// whatever the duration. Unlike there, the duration counts from the first pending poll. The timeout elapses
 /// at a tick of the wheel: never early, and less than one tick late plus its slack and the runtime's own
 /// delay. A zero duration elapses at the next tick. A duration of more than 30 years is taken as 30
-/// years.
+/// years, and one that overflows the clock makes no timer and never elapses.
 ///
 /// A timeout is never refused, and goes on for the same instant on the runtime that polls it if the one on
 /// which it waits ends.
@@ -24,8 +24,8 @@ use crate::{
 /// # Cancellation
 ///
 /// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread
-/// cancelled last may stay in the wheel for the next timer of its task, for 69 s at most. While it stays, it
-/// keeps a clone of the task's waker, and no metric counts it.
+/// cancelled last may stay in the wheel for the next timer of its task, until that timer's deadline at most.
+/// While it stays, it keeps a clone of the task's waker, and no metric counts it.
 ///
 /// # Panics
 ///

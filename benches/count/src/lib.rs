@@ -1,6 +1,7 @@
 //! The work of the counted program, which other benchmarks also measure by the clock.
 
 pub mod fired;
+pub mod nested;
 pub mod polled;
 pub mod queue;
 pub mod server;

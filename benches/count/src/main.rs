@@ -17,14 +17,15 @@ use std::{
     mem,
     pin::{Pin, pin},
     sync::{Arc, Barrier, Mutex},
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll},
     thread,
     time::Duration,
 };
 
 use count::{
     fired::{Fires, With, fire},
-    polled::{Large, Once, poll_once, poll_ready, poll_sleep, repeat},
+    nested,
+    polled::{Large, Once, SLACK, fresh, once, poll_ready, poll_sleep, repeat},
     queue,
     server::Server,
     tasks,
@@ -39,9 +40,6 @@ use tokio::{
 
 /// Of most timers: as long as a server's timeouts.
 const DURATION: Duration = Duration::from_secs(30);
-
-/// More than the default slack of a timer of [`DURATION`].
-const SLACK: Duration = Duration::from_millis(40);
 
 /// Longer than a timer whose entry becomes a spare as it is.
 const LONG: Duration = Duration::from_secs(600);
@@ -78,6 +76,13 @@ fn main() {
             .and_then(|work| work.strip_suffix("-kernel"));
         if let ("tickwheel", Some(tasks)) = (peer.as_str(), by_kernel_timer) {
             return fire_by_kernel_timer(tasks, times).await;
+        }
+        if nested::WORK.contains(&work) {
+            return match peer.as_str() {
+                "tickwheel" => nested::tickwheel(work, times).await,
+                "tokio" => nested::tokio(work, times).await,
+                peer => panic!("there is no {peer}: {USAGE}"),
+            };
         }
         match (peer.as_str(), work.strip_prefix("delay-queue-")) {
             ("tickwheel", Some(work)) => queue::tickwheel(work, times).await,
@@ -122,8 +127,8 @@ async fn on_second_worker(work: impl Future<Output = ()> + Send + 'static) -> Re
     tokio::spawn(part()).await.and(other.await)
 }
 
-/// A current-thread runtime, or a multi-thread one with one worker or two. One that waits for timers to fire
-/// waits for sockets too, as a server does.
+/// A current-thread runtime, or a multi-thread one with one worker or two. Where Tokio's driver has something
+/// to do for a timer, it waits for sockets too, as a server's does.
 fn runtime(peer: &str, work: &str) -> Runtime {
     let workers = if work.ends_with("-worker") { 2 } else { 1 };
     let mut builder = if work.ends_with("-threads") || workers == 2 {
@@ -131,7 +136,7 @@ fn runtime(peer: &str, work: &str) -> Runtime {
     } else {
         runtime::Builder::new_current_thread()
     };
-    if work.starts_with("fired-") {
+    if work.starts_with("fired-") || nested::WORK.contains(&work) {
         builder.enable_io();
     }
     #[cfg(tokio_unstable)]
@@ -257,33 +262,6 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
             .await
         }
         work => panic!("there is no {work}: {USAGE}"),
-    }
-}
-
-/// Timeouts that wait once.
-///
-/// The entry of the first is due later than it by its slack, and no timer takes it over that is due before.
-/// That is over when the slack has passed, which would otherwise be a matter of how long the first thousands
-/// of timeouts take.
-async fn once<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
-    repeat(1, |cx| poll_once(cx, timeout())).await;
-    // A worker learns which runtime it works for.
-    task::yield_now().await;
-    thread::sleep(SLACK);
-    repeat(times, |cx| poll_once(cx, timeout())).await;
-}
-
-/// Timeouts that wait once and find no spare, because their waker is not that of a task, as in a
-/// `FuturesUnordered`.
-fn fresh<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
-    struct Nobody;
-    impl Wake for Nobody {
-        fn wake(self: Arc<Self>) {}
-    }
-    let waker = Waker::from(Arc::new(Nobody));
-    let mut cx = Context::from_waker(&waker);
-    for _ in 0..times {
-        poll_once(&mut cx, timeout());
     }
 }
 

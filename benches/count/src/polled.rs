@@ -4,8 +4,16 @@ use std::{
     future::{Future, poll_fn},
     hint::black_box,
     pin::{Pin, pin},
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
 };
+
+use tokio::task;
+
+/// More than the default slack of a timer of 30 seconds.
+pub const SLACK: Duration = Duration::from_millis(40);
 
 /// Pending at its first poll, ready at its second: a request that has to wait once.
 #[derive(Debug, Default)]
@@ -84,4 +92,31 @@ pub fn poll_once(cx: &mut Context<'_>, timeout: impl Future) {
 #[inline(always)]
 pub fn poll_sleep(cx: &mut Context<'_>, sleep: impl Future) {
     assert!(black_box(pin!(sleep).poll(cx)).is_pending());
+}
+
+/// Timeouts that wait once.
+///
+/// The entry of the first is due later than it by its slack, and no timer takes it over that is due before.
+/// That is over when the slack has passed, which would otherwise be a matter of how long the first thousands
+/// of timeouts take.
+pub async fn once<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
+    repeat(1, |cx| poll_once(cx, timeout())).await;
+    // A worker learns which runtime it works for.
+    task::yield_now().await;
+    thread::sleep(SLACK);
+    repeat(times, |cx| poll_once(cx, timeout())).await;
+}
+
+/// Timeouts that wait once and find no spare, because their waker is not that of a task, as in a
+/// `FuturesUnordered`.
+pub fn fresh<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    let waker = Waker::from(Arc::new(Nobody));
+    let mut cx = Context::from_waker(&waker);
+    for _ in 0..times {
+        poll_once(&mut cx, timeout());
+    }
 }

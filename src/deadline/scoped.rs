@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     engine::shared::WheelRef,
-    timers::sleep::{HadBudget, Sleep, poll_on_budget},
+    timers::sleep::{HadBudget, Sleep, spend_budget},
 };
 
 pin_project! {
@@ -73,6 +73,7 @@ impl<T> Scoped<T> {
     /// # Panics
     ///
     /// Panics if the value has yielded its last output, or the scope has elapsed, in an earlier poll.
+    #[track_caller]
     pub(crate) fn poll_with<R>(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -117,6 +118,7 @@ impl<T> Scoped<T> {
 }
 
 /// Waits until `deadline`. Being independent of the future's type, it is compiled once.
+#[track_caller]
 fn poll_timer(
     deadline: Instant,
     armed: &mut Option<Instant>,
@@ -126,7 +128,10 @@ fn poll_timer(
 ) -> Poll<()> {
     let sleep = match timer {
         Some(sleep) if *armed == Some(deadline) => sleep,
-        _ if deadline <= Instant::now() => return poll_on_budget(had_budget, cx, |_| Poll::Ready(())),
+        _ if deadline <= Instant::now() => {
+            ready!(had_budget.poll(cx));
+            return spend_budget(cx);
+        }
         // The duration has begun to count, or the enclosing scope has changed.
         Some(sleep) => {
             sleep.reset_at(deadline);

@@ -85,6 +85,7 @@ pin_project! {
 impl<F: Future> Future for Limited<F> {
     type Output = Result<F::Output, LimitError>;
 
+    #[track_caller]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut within = self.project().within;
         within.as_mut().poll(cx).map_err(|_| {

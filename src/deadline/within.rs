@@ -358,6 +358,7 @@ impl<F: Future> Within<F> {
 impl<F: Future> Future for Within<F> {
     type Output = Result<F::Output, Elapsed>;
 
+    #[track_caller]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if this.scoped.get().is_none() {

@@ -96,16 +96,21 @@ pub(crate) fn engine_for(wheel: &WheelRef, here: Option<Id>) -> Arc<Engine> {
     if let Some(engine) = engine_in_builder_runtime(shared) {
         return engine;
     }
-    let here = here.unwrap_or_else(|| current(shared).id());
-    find(shared, here).unwrap_or_else(|| {
-        let runtime = current(shared);
-        let timers = timers_of(&runtime);
-        match begin(shared, &runtime, timers) {
-            Some(engine) => engine,
-            None if timers == TokioTimers::Alternative => undriven(shared, &runtime),
-            None => panic_as_ended(),
-        }
-    })
+    // No closure, because a panic in one would not name the caller.
+    let here = match here {
+        Some(runtime) => runtime,
+        None => current(shared).id(),
+    };
+    if let Some(engine) = find(shared, here) {
+        return engine;
+    }
+    let runtime = current(shared);
+    let timers = timers_of(&runtime);
+    match begin(shared, &runtime, timers) {
+        Some(engine) => engine,
+        None if timers == TokioTimers::Alternative => undriven(shared, &runtime),
+        None => panic_as_ended(),
+    }
 }
 
 /// Returns an engine that nobody drives, for timers that tasks start while a runtime with the alternative
@@ -132,13 +137,14 @@ pub(crate) fn builder_handle(shared: &Arc<Shared>) -> Option<Handle> {
 /// message also says what to do.
 #[track_caller]
 fn current(shared: &Shared) -> Handle {
-    Handle::try_current().unwrap_or_else(|error| {
+    match Handle::try_current() {
+        Ok(runtime) => runtime,
         // In the destructor of a thread-local there is no runtime to poll it in.
-        if shared.wheel == WheelId::GLOBAL || error.is_thread_local_destroyed() {
-            panic!("{error}");
+        Err(error) if shared.wheel == WheelId::GLOBAL || error.is_thread_local_destroyed() => {
+            panic!("{error}")
         }
-        panic!("{error}: poll it in one, or give its wheel one with `Builder::handle`")
-    })
+        Err(error) => panic!("{error}: poll it in one, or give its wheel one with `Builder::handle`"),
+    }
 }
 
 /// Returns whether the global wheel has due timers in the current runtime whose tasks have not been woken.

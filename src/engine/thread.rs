@@ -172,8 +172,27 @@ pub(super) fn worker_index() -> Option<usize> {
 #[inline]
 #[track_caller]
 pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> (Arc<Shard>, bool) {
-    with(|thread| (thread.bind(wheel, task), thread.last.get() == task))
-        .unwrap_or_else(|| (engine_for(wheel, None).shard(0), false))
+    match with(|thread| (thread.bind(wheel, task), thread.last.get() == task)) {
+        Some((Ok(shard), repeats)) => (shard, repeats),
+        // Not in the closure, because a panic there would not name the caller.
+        Some((Err((runtime, number)), repeats)) => (look_up(wheel, runtime, number), repeats),
+        None => (engine_for(wheel, None).shard(0), false),
+    }
+}
+
+/// Looks up this thread's shard of a wheel. This takes the lock of all engines, and may begin an engine.
+#[cold]
+#[track_caller]
+fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
+    let found = engine_for(wheel, runtime).shard(number);
+    with(|thread| {
+        if Some(found.runtime) != runtime {
+            // The runtime that this thread knew has ended, and the thread works for another one.
+            thread.worker.set(None);
+        }
+        thread.remember(&found);
+    });
+    found
 }
 
 /// Returns the index of a wheel in `own_shards`. The shard there may be another wheel's.
@@ -254,10 +273,9 @@ impl Thread {
     }
 
     /// Returns this thread's shard of a wheel in the runtime given to the builder or, if none was given, in the
-    /// caller's.
+    /// caller's. If the thread does not remember it, returns that runtime and the thread's number there.
     #[inline]
-    #[track_caller]
-    fn bind(&self, wheel: &WheelRef, task: WakerId) -> Arc<Shard> {
+    fn bind(&self, wheel: &WheelRef, task: WakerId) -> Result<Arc<Shard>, (Option<Id>, usize)> {
         let index = worker_index();
         let here = self.find_runtime(|| index, task);
         self.learn_if_unknown(here, index, task);
@@ -268,22 +286,9 @@ impl Thread {
         };
         let number = index.unwrap_or_else(number::get);
         match self.own_shard(wheel.id()) {
-            Some(own) if own.serves(runtime, number) => own,
-            _ => self.look_up(wheel, runtime, number),
+            Some(own) if own.serves(runtime, number) => Ok(own),
+            _ => Err((runtime, number)),
         }
-    }
-
-    /// Looks up this thread's shard of a wheel. This takes the lock of all engines, and may begin an engine.
-    #[cold]
-    #[track_caller]
-    fn look_up(&self, wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
-        let found = engine_for(wheel, runtime).shard(number);
-        if Some(found.runtime) != runtime {
-            // The runtime that this thread knew has ended, and the thread works for another one.
-            self.worker.set(None);
-        }
-        self.remember(&found);
-        found
     }
 
     /// Remembers a shard as this thread's.

@@ -222,6 +222,7 @@ impl Timer {
 
     /// Polls the timer. Returns early if the timer is known to be waiting and to wake this task.
     #[inline]
+    #[track_caller]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<()> {
         if self.waits(waker) {
             Poll::Pending
@@ -237,6 +238,7 @@ impl Timer {
     }
 
     /// Polls a timer that is not waiting or wakes another task.
+    #[track_caller]
     pub(crate) fn poll_further(&mut self, waker: &Waker) -> Poll<()> {
         let (wheel, apart) = match &self.phase {
             Phase::Waiting(_) => return self.poll_waiting(waker),
@@ -264,6 +266,7 @@ impl Timer {
 
     /// Takes over the thread's spare, or gets an entry of its own.
     #[inline]
+    #[track_caller]
     fn begin(&mut self, waker: &Waker, deadline: Moment, reading: Reading) -> Poll<()> {
         if let Some(spare) = thread::take_spare() {
             if self.can_take_over(&spare, waker, deadline, reading.at) {
@@ -309,6 +312,7 @@ impl Timer {
 
     /// Polls a timer whose entry has expired, or may have to wake another task.
     #[inline(never)]
+    #[track_caller]
     fn poll_waiting(&mut self, waker: &Waker) -> Poll<()> {
         let Phase::Waiting(wait) = &mut self.phase else {
             unreachable!("it waits")
@@ -345,6 +349,7 @@ impl Timer {
     /// # Panics
     ///
     /// Panics if there is no runtime with timers. The timer is then unchanged.
+    #[track_caller]
     fn start(&mut self, waker: &Waker, deadline: Moment, reading: Reading) -> Poll<()> {
         // Cloned before a lock is taken, because that may be code of the user's.
         let (clone, task) = WakerId::of_clone(waker);
@@ -371,6 +376,7 @@ impl Timer {
     }
 
     /// Starts the timer again in the shard where it waits, because its entry has expired before its deadline.
+    #[track_caller]
     fn start_again(&mut self, waker: &Waker, reading: Reading) -> Poll<()> {
         let Phase::Waiting(wait) = &mut self.phase else {
             unreachable!("it waits")

@@ -351,6 +351,7 @@ impl Wake for Watch {
 impl Future for IdleTimer {
     type Output = ();
 
+    #[track_caller]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let watch = &self.watch;
         let is_known = |task: &Waker| task.will_wake(cx.waker());

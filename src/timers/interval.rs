@@ -1,7 +1,7 @@
 //! `Interval`: ticks at a fixed period.
 
 use std::{
-    future::{Future, poll_fn},
+    future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -165,8 +165,9 @@ impl Interval {
     /// assert_eq!(second - first, interval.period());
     /// # }
     /// ```
-    pub async fn tick(&mut self) -> Instant {
-        poll_fn(|cx| self.poll_tick(cx)).await
+    // Not an `async fn`, in which a panic would not name the caller.
+    pub fn tick(&mut self) -> impl Future<Output = Instant> {
+        Tick(self)
     }
 
     /// Polls for the next tick.
@@ -186,6 +187,7 @@ impl Interval {
     /// std::future::poll_fn(|cx| interval.poll_tick(cx)).await;
     /// # }
     /// ```
+    #[track_caller]
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
         Poll::Ready(self.take_tick())
@@ -392,9 +394,22 @@ impl Interval {
     }
 }
 
+/// The future returned by [`Interval::tick`].
+struct Tick<'a>(&'a mut Interval);
+
+impl Future for Tick<'_> {
+    type Output = Instant;
+
+    #[track_caller]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
+        self.0.poll_tick(cx)
+    }
+}
+
 impl Stream for Interval {
     type Item = Instant;
 
+    #[track_caller]
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
         self.get_mut().poll_tick(cx).map(Some)
     }

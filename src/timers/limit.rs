@@ -13,7 +13,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::{
     error::SleepError,
-    timers::sleep::{HadBudget, Sleep, poll_on_budget},
+    timers::sleep::{HadBudget, Sleep, spend_budget},
     wheel::{
         Wheel,
         roster::{Member, Roster, Unstarted},
@@ -275,6 +275,7 @@ impl TrySleep {
 
     /// Polls the sleep after the future that it times, which may have used up the budget.
     #[inline]
+    #[track_caller]
     pub(crate) fn poll_after(
         &mut self,
         had_budget: HadBudget,
@@ -287,10 +288,14 @@ impl TrySleep {
         self.poll_further(had_budget, cx)
     }
 
+    #[track_caller]
     fn poll_further(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
-        poll_on_budget(had_budget, cx, |waker| self.poll_without_budget(waker))
+        ready!(had_budget.poll(cx));
+        let waited = ready!(self.poll_without_budget(cx.waker()));
+        spend_budget(cx).map(|()| waited)
     }
 
+    #[track_caller]
     fn poll_without_budget(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let is_new = !matches!(self.hold, Hold::Permit(_)) && !self.sleep.timer.has_completed();
         let polled = if is_new {
@@ -316,6 +321,7 @@ impl TrySleep {
     }
 
     /// Begins to wait, with a permit. A sleep that is due needs none.
+    #[track_caller]
     fn begin(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let permits = &self.roster.permits;
         if permits.is_shutdown() {
@@ -379,6 +385,7 @@ impl TrySleep {
 impl Future for TrySleep {
     type Output = Result<(), SleepError>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_after(HadBudget(false), cx)
     }

@@ -307,23 +307,31 @@ impl Sleep {
     /// Polls the sleep after the future that it times, which may have used up the budget.
     // One more call takes 20 to 40 instructions in each poll of a sleep.
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        if timer.waits(cx.waker()) {
-            return resource.poll(|| Poll::Pending);
-        }
-        resource.poll(|| poll_further(timer, had_budget, cx))
+        let operation = resource.enter();
+        let polled = if timer.waits(cx.waker()) {
+            Poll::Pending
+        } else {
+            poll_further(timer, had_budget, cx)
+        };
+        operation.leave(polled)
     }
 
     /// Polls the sleep on the task's budget, but makes it wake `waker`.
+    #[track_caller]
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
-        poll_on_budget(HadBudget(false), cx, |_| self.poll_without_budget(waker))
+        ready!(HadBudget(false).poll(cx));
+        ready!(self.poll_without_budget(waker));
+        spend_budget(cx)
     }
 
     /// Polls the sleep for a caller that minds the task's budget.
+    #[track_caller]
     pub(crate) fn poll_without_budget(&mut self, waker: &Waker) -> Poll<()> {
-        let Sleep { timer, resource } = self;
-        resource.poll(|| timer.poll_further(waker))
+        let operation = self.resource.enter();
+        operation.leave(self.timer.poll_further(waker))
     }
 
     /// Ends the wait because the future that the sleep times has completed. The timer leaves the wheel now,
@@ -336,34 +344,41 @@ impl Sleep {
 
 /// Whether a task had some of its cooperative budget left before it polled the future whose timer it polls
 /// next. `false` for a timer that times no future.
+///
+/// Timers mind the budget as Tokio's do: a completion spends one unit, and a poll without budget left only
+/// wakes the task, which is then polled again with a new budget. But a future that always uses up the budget
+/// must not keep its own timer from elapsing. So if there was budget before that future was polled, its timer
+/// is polled even without any.
 #[derive(Clone, Copy)]
 pub(crate) struct HadBudget(pub(crate) bool);
 
-#[inline]
-fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
-    poll_on_budget(had_budget, cx, |waker| timer.poll_further(waker))
+impl HadBudget {
+    /// Returns ready if the timer may be polled.
+    #[inline(always)]
+    pub(crate) fn poll(self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.0 && !coop::has_budget_remaining() {
+            drop(ready!(coop::poll_proceed(cx)));
+        }
+        Poll::Ready(())
+    }
 }
 
-/// Polls a timer on the task's cooperative budget, as Tokio does: a completion spends one unit, and a poll
-/// without budget left only wakes the task, which is then polled again with a new budget.
-///
-/// A future that always uses up the budget must not keep its own timer from elapsing. So if there was budget
-/// before that future was polled, as `had_budget` says, its timer is polled even without any.
+/// Spends a unit of the task's budget on a timer that has completed.
 // One more call takes 18 instructions in each timeout with a label.
 #[inline(always)]
-pub(crate) fn poll_on_budget<T>(
-    had_budget: HadBudget,
-    cx: &mut Context<'_>,
-    timer: impl FnOnce(&Waker) -> Poll<T>,
-) -> Poll<T> {
-    if !had_budget.0 && !coop::has_budget_remaining() {
-        drop(ready!(coop::poll_proceed(cx)));
-    }
-    let output = ready!(timer(cx.waker()));
+pub(crate) fn spend_budget(cx: &mut Context<'_>) -> Poll<()> {
     if coop::has_budget_remaining() {
         ready!(coop::poll_proceed(cx)).made_progress();
     }
-    Poll::Ready(output)
+    Poll::Ready(())
+}
+
+#[inline]
+#[track_caller]
+fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
+    ready!(had_budget.poll(cx));
+    ready!(timer.poll_further(cx.waker()));
+    spend_budget(cx)
 }
 
 fn from_now(deadline: Instant) -> Duration {
@@ -374,6 +389,7 @@ impl Future for Sleep {
     type Output = ();
 
     #[inline]
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_after(HadBudget(false), cx)
     }

@@ -165,6 +165,7 @@ macro_rules! wraps_a_future {
 
             // Without this, a timeout in a task takes 56 instructions more.
             #[inline(always)]
+            #[track_caller]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();
                 let had_budget = $crate::timers::sleep::HadBudget(coop::has_budget_remaining());

@@ -2,12 +2,14 @@
 
 use std::{
     cell::{Cell, RefCell},
+    future::{pending, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
     time::Duration,
 };
 
-use tickwheel::{DelayQueue, Wheel};
+use tickwheel::{DelayQueue, Wheel, deadline, time};
 use tokio::time::Instant;
+use tokio_test::task::spawn;
 
 use crate::support::SECOND;
 
@@ -29,6 +31,7 @@ fn assert_name_the_caller(calls: &mut [(&str, &mut dyn FnMut())]) {
         }
     }));
     for (name, call) in calls {
+        PLACE.take();
         IS_EXPECTED.set(true);
         let has_panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
         IS_EXPECTED.set(false);
@@ -71,4 +74,55 @@ fn a_misuse_names_the_line_of_the_caller() {
         ("interval", &mut || drop(wheel.interval(Duration::ZERO))),
         ("set_period", &mut || interval.set_period(Duration::ZERO)),
     ]);
+}
+
+/// Polls a future once, in this file.
+macro_rules! poll_once {
+    ($future:expr) => {
+        &mut || _ = spawn(async { $future.await }).poll()
+    };
+}
+
+/// A timer needs a runtime at its first poll, whose `.await` is what the panic names.
+#[test]
+fn a_missing_runtime_names_the_line_of_the_caller() {
+    let wheel = Wheel::new();
+    let label = wheel.labelled("label");
+    let calls: &mut [(&str, &mut dyn FnMut())] = &mut [
+        ("sleep", poll_once!(wheel.sleep(SECOND))),
+        ("sleep of the global wheel", poll_once!(time::sleep(SECOND))),
+        ("try_sleep", poll_once!(wheel.try_sleep(SECOND))),
+        ("timeout", poll_once!(wheel.timeout(SECOND, pending::<()>()))),
+        (
+            "try_timeout",
+            poll_once!(wheel.try_timeout(SECOND, pending::<()>())),
+        ),
+        (
+            "labelled timeout",
+            poll_once!(label.timeout(SECOND, pending::<()>())),
+        ),
+        ("tick", &mut || {
+            let mut interval = wheel.interval_at(Instant::now() + SECOND, SECOND);
+            poll_once!(interval.tick())();
+        }),
+        ("idle timer", poll_once!(wheel.idle_timer(SECOND))),
+        ("scope", poll_once!(deadline::within(SECOND, pending::<()>()))),
+        (
+            "labelled scope",
+            poll_once!(label.within(SECOND, pending::<()>())),
+        ),
+        (
+            "deadline timeout",
+            poll_once!(deadline::timeout(SECOND, pending::<()>())),
+        ),
+        ("delay queue", &mut || {
+            let mut queue = DelayQueue::on(&wheel);
+            queue.insert("value", SECOND);
+            _ = spawn(poll_fn(|cx| queue.poll_expired(cx))).poll();
+        }),
+    ];
+    assert_name_the_caller(calls);
+    let without_timers = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = without_timers.enter();
+    assert_name_the_caller(calls);
 }

@@ -117,6 +117,7 @@ impl LabelledTimer {
         self.sleep.complete();
     }
 
+    #[track_caller]
     pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.sleep.poll_after(had_budget, cx);
         let timer = &self.sleep.timer;

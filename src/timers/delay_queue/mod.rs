@@ -394,6 +394,7 @@ impl<T> DelayQueue<T> {
     /// assert_eq!(expired.unwrap().into_inner(), "foo");
     /// # }
     /// ```
+    #[track_caller]
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         if !coop::has_budget_remaining() {
             // This wakes the task, which then has a new budget.
@@ -678,6 +679,7 @@ fn invalid(key: &Key) -> ! {
 impl<T> Stream for DelayQueue<T> {
     type Item = Expired<T>;
 
+    #[track_caller]
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         self.get_mut().poll_expired(cx)
     }

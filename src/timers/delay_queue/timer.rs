@@ -65,6 +65,7 @@ impl QueueTimer {
     }
 
     /// Sets the timer. On a clock that no test controls, returns the time instead if the deadline has passed.
+    #[track_caller]
     pub(super) fn set(&mut self, deadline: Instant) -> Result<(), Instant> {
         let may_be_paused = may_be_paused() && !self.sleep.timer.has_builder_runtime();
         let now = self.now();
@@ -106,6 +107,7 @@ impl QueueTimer {
 
     /// Polls the timer, and unsets it when it fires.
     #[inline]
+    #[track_caller]
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if Pin::new(&mut self.sleep).poll(cx).is_pending() {
             let beside = self.beside.as_mut();

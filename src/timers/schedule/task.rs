@@ -30,7 +30,7 @@ use crate::{
     error::ScheduleError,
     timers::{
         limit::Permit,
-        sleep::{HadBudget, poll_on_budget},
+        sleep::{HadBudget, spend_budget},
     },
     wheel::{
         Wheel,
@@ -273,7 +273,8 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
             Progress::Never(error) => {
                 let error = error.clone();
                 drop(state);
-                poll_on_budget(HadBudget(false), cx, |_| Poll::Ready(Err(error)))
+                ready!(HadBudget(false).poll(cx));
+                spend_budget(cx).map(|()| Err(error))
             }
             Progress::Started(task) => {
                 // Tokio may drop an older waker here, which is user code. It cannot lock this state, because

@@ -116,6 +116,7 @@ where
     type Data = B::Data;
     type Error = BoxError;
 
+    #[track_caller]
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

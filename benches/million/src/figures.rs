@@ -171,6 +171,8 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         rows::memory::measure,
         rows::blocked_worker::measure,
         rows::thread_per_core::measure,
+        #[cfg(all(feature = "precise", target_os = "linux"))]
+        rows::precise::measure,
     ];
     let mut sections = Vec::new();
     for experiment in experiments {

@@ -5,8 +5,9 @@
 //! cargo run --release -p million
 //! ```
 //!
-//! In a build with `--cfg tokio_unstable`, Tokio's alternative timer is measured too. `benches/million/publish`
-//! writes the tables and pictures of README and docs/performance.md that way.
+//! In a build with `--cfg tokio_unstable`, Tokio's alternative timer is measured too, and with the feature
+//! `precise` a wheel that waits on the kernel's timer. `benches/million/publish` writes the tables and pictures
+//! of README and docs/performance.md with both.
 
 #![forbid(unsafe_code)]
 

@@ -27,8 +27,16 @@ use tokio::{
     time::{Instant, interval_at, sleep_until},
 };
 
-/// The wheel without slack, and with 16 and 300 ms of it.
-const PEERS: [&str; 4] = ["tokio", "tickwheel", "slack-16", "slack-300"];
+/// The wheel without slack, with 16 and 300 ms of it and, where the feature is on, with 16 ms on the kernel's
+/// timer.
+const PEERS: &[&str] = &[
+    "tokio",
+    "tickwheel",
+    "slack-16",
+    "slack-300",
+    #[cfg(feature = "precise")]
+    "kernel-slack-16",
+];
 
 /// Between two connections with traffic.
 const TRAFFIC: Duration = Duration::from_micros(250);
@@ -37,7 +45,7 @@ fn main() {
     let arguments = Arguments::read();
     let Some(peer) = arguments.rest.first() else {
         for by in ["interval", "sleep", "idle"] {
-            in_turn_at(&arguments, Some(("by", by)), &PEERS);
+            in_turn_at(&arguments, Some(("by", by)), PEERS);
         }
         return;
     };
@@ -50,6 +58,8 @@ fn main() {
         "tickwheel" => Some(wheel),
         "slack-16" => Some(wheel.slack(Duration::from_millis(16))),
         "slack-300" => Some(wheel.slack(Duration::from_millis(300))),
+        #[cfg(feature = "precise")]
+        "kernel-slack-16" => Some(wheel.slack(Duration::from_millis(16)).kernel_timer(true)),
         peer => panic!("there is no {peer}"),
     };
     let wheel = wheel.map(|builder| builder.build().expect("the settings are allowed"));

@@ -1,14 +1,19 @@
 //! How late sleeps are that end alone: Tokio's, a wheel's, those of wheels that wait on the kernel's timer, and
-//! a bare `timerfd`. Then as many as asked for at once, with their CPU time: `precise [--rounds N] [--workers
-//! N] [--ready N] [--at-once N]`. Without `--workers` the runtime is a current-thread one, and `--ready` tasks
-//! are always ready beside the sleeps, and work for 20 µs in each poll.
+//! a bare `timerfd`. Then as many as asked for at once, with their CPU time: `precise [--rounds N] [--sleep-us
+//! N] [--workers N] [--ready N] [--at-once N]`. Without `--sleep-us` there are sleeps of four durations, and
+//! without `--workers` the runtime is a current-thread one. `--ready` tasks are always ready beside the
+//! sleeps, and work for 20 µs in each poll.
 //!
-//! Kinds take turns, so that all have the same machine. An idle one, or `chrt -f 1`, shows what the timers do,
-//! and any other mostly its scheduler.
+//! Kinds take turns, so that all have the same machine. On one that others use, most of the lateness at p99 is
+//! the time for which the thread that was woken waited for a core. Linux counts that time, so on a
+//! current-thread runtime each line also has the quantiles of the `prompt` sleeps, whose thread got a core at
+//! once, as on an idle machine.
 
 use std::{
+    fs,
     hint::spin_loop,
     os::unix::net,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,7 +30,7 @@ use tickwheel_benches::{
 use tokio::{
     io::Interest,
     net::UnixStream,
-    runtime::{Builder, Runtime},
+    runtime::{Builder, Handle, Runtime, RuntimeFlavor},
     task::{JoinSet, yield_now},
 };
 
@@ -35,6 +40,9 @@ const SLEEPS: [Duration; 4] = [
     Duration::from_millis(5),
     Duration::from_millis(20),
 ];
+
+/// How long the thread of a prompt sleep waits for a core at most. An idle core takes some microseconds.
+const AT_ONCE: Duration = Duration::from_micros(20);
 
 /// What sleeps.
 enum Kind {
@@ -107,15 +115,25 @@ async fn lateness(kind: &Kind, duration: Duration) -> u64 {
     (taken - duration).as_nanos() as u64
 }
 
+/// Returns how long this thread has waited for a core so far, though it could have run.
+fn waited_for_core() -> Duration {
+    let counts = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux counts it");
+    let waited = counts.split_whitespace().nth(1).map(str::parse);
+    Duration::from_nanos(waited.expect("the second number").expect("a number"))
+}
+
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are sane")
 }
 
-fn with_quantiles(line: Line, late: &Histogram<u64>) -> Line {
-    let micros = |quantile| late.value_at_quantile(quantile) as f64 / 1e3;
-    line.with_number("p50_us", micros(0.5))
-        .with_number("p99_us", micros(0.99))
-        .with_number("max_us", late.max() as f64 / 1e3)
+/// Adds quantiles of the lateness, each under its name behind the prefix.
+fn with_quantiles(line: Line, prefix: &str, late: &Histogram<u64>) -> Line {
+    [("p50_us", 0.5), ("p99_us", 0.99), ("max_us", 1.0)]
+        .into_iter()
+        .fold(line, |line, (name, quantile)| {
+            let micros = late.value_at_quantile(quantile) as f64 / 1e3;
+            line.with_number(&format!("{prefix}{name}"), micros)
+        })
 }
 
 fn work_for(duration: Duration) {
@@ -125,22 +143,44 @@ fn work_for(duration: Duration) {
     }
 }
 
-async fn alone(rounds: u64) {
+/// How late the sleeps of one kind were.
+struct Lateness {
+    all: Histogram<u64>,
+    prompt: Histogram<u64>,
+}
+
+async fn alone(sleeps: &[Duration], rounds: u64) {
     let (kinds, mut random) = (Kind::all(), Rng::with_seed(1));
-    for duration in SLEEPS {
-        let mut late = vec![histogram(); kinds.len()];
+    for &duration in sleeps {
+        let new = || Lateness {
+            all: histogram(),
+            prompt: histogram(),
+        };
+        let mut late: Vec<_> = kinds.iter().map(|_| new()).collect();
         for _ in 0..rounds {
             for ((_, kind), late) in kinds.iter().zip(&mut late) {
                 // So that no sleep begins just after a tick.
-                work_for(Duration::from_nanos(random.u64(..1_000_000)));
-                late.saturating_record(lateness(kind, duration).await.max(1));
+                thread::sleep(Duration::from_nanos(random.u64(..1_000_000)));
+                let before = waited_for_core();
+                let nanos = lateness(kind, duration).await.max(1);
+                late.all.saturating_record(nanos);
+                if waited_for_core() - before <= AT_ONCE {
+                    late.prompt.saturating_record(nanos);
+                }
             }
         }
+        let is_current_thread = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
         for ((name, _), late) in kinds.iter().zip(&late) {
             let line = Line::new("precise-alone")
                 .with("kind", name)
                 .with("sleep_us", duration.as_micros());
-            println!("{}", with_quantiles(line, late));
+            let mut line = with_quantiles(line, "", &late.all);
+            // Elsewhere, the thread that reads its time may not be the one that has waited.
+            if is_current_thread {
+                let share = late.prompt.len() as f64 / late.all.len() as f64;
+                line = with_quantiles(line.with_number("prompt", share), "prompt_", &late.prompt);
+            }
+            println!("{line}");
         }
     }
 }
@@ -167,7 +207,7 @@ async fn at_once(sleeps: u64) {
             .with("kind", name)
             .with("sleeps", sleeps)
             .with_number("cpu_us_each", cpu.as_secs_f64() * 1e6 / sleeps as f64);
-        println!("{}", with_quantiles(line, &late));
+        println!("{}", with_quantiles(line, "", &late));
     }
 }
 
@@ -187,7 +227,11 @@ fn main() {
     let arguments = Arguments::read();
     let rounds = arguments.number("rounds", 300);
     let ready = arguments.number("ready", 0);
-    let sleeps = arguments.number("at-once", 10_000);
+    let at_once_sleeps = arguments.number("at-once", 10_000);
+    let sleeps = match arguments.number("sleep-us", 0) {
+        0 => SLEEPS.to_vec(),
+        micros => vec![Duration::from_micros(micros)],
+    };
     let runtime = runtime(arguments.number("workers", 0) as usize);
     for _ in 0..ready {
         runtime.spawn(async {
@@ -198,8 +242,10 @@ fn main() {
         });
     }
     let main = runtime.spawn(async move {
-        alone(rounds).await;
-        at_once(sleeps).await;
+        alone(&sleeps, rounds).await;
+        if at_once_sleeps > 0 {
+            at_once(at_once_sleeps).await;
+        }
     });
     runtime.block_on(main).expect("it does not panic");
     // The tasks that are always ready never end.

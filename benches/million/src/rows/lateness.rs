@@ -1,7 +1,9 @@
 //! Tasks that sleep over and over, and how late their sleeps end.
 
 use std::{
-    io, thread,
+    io,
+    ops::Range,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -22,16 +24,28 @@ const UNBLOCKED: Duration = Duration::from_millis(150);
 /// Starts the sleepers on the runtime that the caller is in. Each sleeps for 1 to 100 ms until it is over.
 pub(crate) fn start_sleepers<T: Timers>(timers: T, over: Instant) -> Vec<JoinHandle<Vec<f64>>> {
     (0..SLEEPERS)
-        .map(|number| tokio::spawn(sleep_until_over(timers, Rng::with_seed(number), over)))
+        .map(|number| {
+            tokio::spawn(sleep_until_over(
+                timers,
+                Rng::with_seed(number),
+                1_000..100_000,
+                over,
+            ))
+        })
         .collect()
 }
 
-/// Returns by how many milliseconds each sleep was late, or early if that is negative. There is one at least,
-/// however busy the machine.
-async fn sleep_until_over<T: Timers>(timers: T, mut random: Rng, over: Instant) -> Vec<f64> {
+/// Sleeps for so many microseconds at random until it is over. Returns by how many milliseconds each sleep was
+/// late, or early if that is negative. There is one at least, however busy the machine.
+pub(super) async fn sleep_until_over<T: Timers>(
+    timers: T,
+    mut random: Rng,
+    micros: Range<u64>,
+    over: Instant,
+) -> Vec<f64> {
     let mut late = Vec::new();
     loop {
-        let deadline = Instant::now() + Duration::from_micros(random.u64(1_000..100_000));
+        let deadline = Instant::now() + Duration::from_micros(random.u64(micros.clone()));
         timers.sleep_until(deadline.into()).await;
         let now = Instant::now();
         let difference = now.max(deadline) - now.min(deadline);

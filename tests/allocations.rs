@@ -226,6 +226,27 @@ async fn the_capacity_of_a_dropped_wheel_is_given_back() {
     }
 }
 
+/// A thread remembers where the timers of its last wheels start, which must not keep the wheels themselves.
+#[tokio::test(start_paused = true)]
+async fn a_thread_keeps_nothing_large_of_wheels_that_are_gone() {
+    const WHEELS: usize = 16;
+    // What a wheel with a timeout under a label takes while it lives.
+    const LABELS: isize = 16 << 10;
+    let mut taken = 0;
+    let before = LIVE.get();
+    for _ in 0..WHEELS {
+        let wheel = wheel();
+        let mut timeout = pin!(wheel.labelled("request").timeout(SECOND, pending::<()>()));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_pending!(timeout.as_mut().poll(&mut cx));
+        taken = LIVE.get() - before;
+    }
+    assert!(taken > LABELS, "a wheel takes {taken} bytes");
+    settle().await;
+    let kept = (LIVE.get() - before) / WHEELS as isize;
+    assert!(kept < 2 << 10, "{kept} bytes are kept of each wheel");
+}
+
 #[test]
 fn a_runtime_that_has_ended_is_recognized_without_an_allocation() {
     let ended = {

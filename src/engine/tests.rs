@@ -226,3 +226,27 @@ fn a_thread_remembers_its_shards_of_sixteen_wheels() {
         }
     });
 }
+
+/// As many wheels as a process may have made in years, each of which is a wheel of its own.
+#[test]
+fn two_wheels_whose_numbers_differ_by_a_power_of_two_are_not_one() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let wheels = [1, 1 << 31, 1 << 32, 1 << 63].map(|number| {
+            let number = WheelId(number + 5);
+            WheelRef::new(&Arc::new(Shared::new(number, Settings::default(), None)))
+        });
+        let timers: Vec<_> = wheels
+            .iter()
+            .map(|wheel| {
+                let mut timer = Timer::from_first_poll(wheel.clone(), Duration::from_secs(9));
+                assert!(timer.poll(Waker::noop()).is_pending());
+                timer
+            })
+            .collect();
+        for wheel in &wheels {
+            assert_eq!(engines::usage(wheel.shared()).pending, 1);
+        }
+        drop(timers);
+    });
+}

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     future::{pending, poll_fn},
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -154,6 +155,42 @@ fn timers_work_in_destructors_of_thread_locals() {
     });
     thread.join().unwrap();
     assert_eq!(FLUSHED.load(Relaxed), 1);
+}
+
+/// Keeps what a timer's poll panics with in the destructor of a thread-local, in which Tokio knows no runtime.
+struct PollsLast(Arc<Mutex<Vec<String>>>);
+
+impl Drop for PollsLast {
+    fn drop(&mut self) {
+        for wheel in shared_wheels() {
+            let mut sleep = wheel.sleep(SECOND);
+            let polled = panic::catch_unwind(AssertUnwindSafe(|| register_for(Waker::noop(), &mut sleep)));
+            let message = polled.unwrap_err().downcast::<String>().unwrap();
+            self.0.lock().unwrap().push(*message);
+        }
+    }
+}
+
+thread_local! {
+    static POLLS_LAST: RefCell<Option<PollsLast>> = const { RefCell::new(None) };
+}
+
+/// Advice to poll the timer in a runtime would be of no use there.
+#[test]
+fn a_panic_in_the_destructor_of_a_thread_local_has_tokios_words_alone() {
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let seen = messages.clone();
+    let thread = thread::spawn(move || {
+        // Dropped last, because it is made first.
+        POLLS_LAST.with_borrow_mut(|last| *last = Some(PollsLast(seen)));
+        current().block_on(async { time::sleep(ms(1)).await });
+    });
+    thread.join().unwrap();
+    let messages = messages.lock().unwrap();
+    assert_eq!(messages.len(), shared_wheels().len());
+    for message in &*messages {
+        assert!(message.ends_with("has been destroyed."), "{message}");
+    }
 }
 
 #[test]

@@ -202,11 +202,7 @@ impl Shard {
             self.catch_up(wheel, reading.at);
         }
         let key = wheel.insert(tick, waker);
-        let visit = if wheel.is_crowded() {
-            self.visit_for(wheel, tick)
-        } else {
-            due
-        };
+        let visit = self.visit_for(wheel, tick, due);
         guard.tally.registered += 1;
         if visit < self.next_visit() {
             let ended = self.unlock_and_wake_by(guard, visit);
@@ -228,10 +224,20 @@ impl Shard {
             .store(self.clock.start_of(wheel.stale_at()).0, Relaxed);
     }
 
-    /// Returns when the driver should visit for an entry that has just been inserted into a crowd: before its
-    /// bucket has to be spread, but on a paused clock, which moves to the next visit, when it is due.
+    /// Returns when the driver should visit for an entry that has just been put into its bucket.
+    #[inline(always)]
+    fn visit_for(&self, wheel: &TimingWheel<Waker>, tick: Tick, due: Moment) -> Moment {
+        if wheel.is_crowded() {
+            self.visit_in_crowd(wheel, tick)
+        } else {
+            due
+        }
+    }
+
+    /// Returns when the driver should visit for an entry in a crowd: before its bucket has to be spread, but on
+    /// a paused clock, which moves to the next visit, when it is due.
     #[inline(never)]
-    fn visit_for(&self, wheel: &TimingWheel<Waker>, due: Tick) -> Moment {
+    fn visit_in_crowd(&self, wheel: &TimingWheel<Waker>, due: Tick) -> Moment {
         if self.clock.may_be_paused() {
             self.clock.start_of(due)
         } else {
@@ -328,15 +334,25 @@ impl Shard {
 
     /// Moves an entry to an earlier tick if it is still there. Returns whether it is, and a waker for the
     /// caller to wake with no lock held.
-    pub(crate) fn bring_forward(&self, key: &Key, deadline: Moment, due: Tick) -> (bool, Option<Waker>) {
+    pub(crate) fn bring_forward(
+        &self,
+        key: &Key,
+        deadline: Moment,
+        due: Tick,
+        now: Moment,
+    ) -> (bool, Option<Waker>) {
         let mut state = lock(&self.state);
         let Some(wheel) = self.wheel_of(&mut state, deadline) else {
             return (false, None);
         };
+        // As in `start`: the entry goes into another bucket.
+        if now.0 >= self.stale_at.load(Relaxed) {
+            self.catch_up(wheel, now);
+        }
         wheel.bring_forward(key, due);
-        let sooner = self.clock.start_of(due);
-        if sooner < self.next_visit() {
-            (true, self.unlock_and_wake_by(state, sooner))
+        let visit = self.visit_for(wheel, due, self.clock.start_of(due));
+        if visit < self.next_visit() {
+            (true, self.unlock_and_wake_by(state, visit))
         } else {
             (true, None)
         }

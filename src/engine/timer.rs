@@ -478,7 +478,7 @@ impl Timer {
         if sooner >= wait.due {
             return None;
         }
-        let (is_there, ended) = shard.bring_forward(&wait.key, wait.due, tick);
+        let (is_there, ended) = shard.bring_forward(&wait.key, wait.due, tick, now);
         if is_there {
             wait.due = sooner;
         }

@@ -8,6 +8,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process::{Command, Stdio},
     sync::mpsc,
+    task::Waker,
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use futures::{executor::block_on, future::join_all};
 use tickwheel::{BuildError, Wheel};
 use tokio::runtime::{Builder, Runtime};
 
-use support::{assert_adds_up, assert_at_rest, ms, paused_runtime, real_runtime, register};
+use support::{assert_adds_up, assert_at_rest, ms, paused_runtime, real_runtime, register, waiting};
 
 const TICK: Duration = Duration::from_micros(20);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -154,8 +155,7 @@ fn what_waits_in_a_runtime_that_ends_goes_on_elsewhere() {
             });
         }
         drop(sender);
-        let mut sleep = Box::pin(wheel.sleep(ms(5)));
-        runtime.block_on(async { register(&mut sleep) });
+        let sleep = runtime.block_on(async { waiting(Waker::noop(), || wheel.sleep(ms(5))) });
         let scheduled = runtime.block_on(async { wheel.schedule(HOUR, async {}) });
         thread::sleep(Duration::from_micros(40 * round));
         drop(runtime);

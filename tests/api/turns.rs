@@ -144,3 +144,24 @@ async fn a_driver_whose_alarm_is_set_too_late_comes_at_once() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(woken.load(Ordering::SeqCst), 1);
 }
+
+/// The hand of the wheel has not moved meanwhile. Timers that go into a coarse bucket are spread together, before
+/// the first of them expires.
+#[tokio::test(start_paused = true)]
+async fn the_first_timer_that_was_reset_after_some_quiet_does_not_wait_for_the_others() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let mut sleeps: Vec<_> = (0..20_000).map(|_| wheel.sleep(HOUR)).collect();
+    sleeps.iter_mut().for_each(register);
+    tokio::time::sleep(140 * SECOND).await;
+    for (sleep, after) in sleeps.iter_mut().zip(0..) {
+        sleep.reset_after(ms(2_000 + after));
+        register(sleep);
+    }
+    let cascaded = wheel.metrics().cascaded;
+    sleeps.swap_remove(0).await;
+    let cascaded = wheel.metrics().cascaded - cascaded;
+    assert!(
+        cascaded < 5_000,
+        "{cascaded} timers were moved before the first expired"
+    );
+}

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    engines,
+    engine,
     shared::{Settings, Shared, WheelId, WheelRef},
     thread::{place, with, worker_index},
     timer::Timer,
@@ -122,7 +122,7 @@ fn a_thread_forgets_the_runtime_that_has_ended_before_it_works_for_another() {
     for task in tasks {
         ends.block_on(task).unwrap();
     }
-    let has_engine = |id: Id| engines::engines().iter().any(|((_, of), _)| *of == id);
+    let has_engine = |id: Id| engine::engines().iter().any(|((_, of), _)| *of == id);
     let ended = ends.handle().id();
     drop(ends);
     // Its workers are on threads for which dropping the runtime does not wait.
@@ -167,7 +167,7 @@ fn assert_starts_without_a_lock<T>(
             drop(timers);
         });
         is_prepared.recv().unwrap();
-        let engines = engines::engines();
+        let engines = engine::engines();
         may_start.send(()).unwrap();
         let outcome = is_started.recv_timeout(Duration::from_secs(5));
         drop(engines);

@@ -43,8 +43,8 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
     clock::{Nanos, may_be_paused},
-    engines::engine_for,
     number,
+    registry::engine_for,
     shard::{Shard, SpareEntry},
     shared::{WheelId, WheelRef},
     sync::{Arc, thread_local},

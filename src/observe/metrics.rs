@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{engine::engines, wheel::Wheel};
+use crate::{engine::registry, wheel::Wheel};
 
 /// The counters and gauges of a wheel, summed over all runtimes, those that have ended included.
 ///
@@ -77,7 +77,7 @@ impl Wheel {
     pub fn metrics(&self) -> Metrics {
         let shared = self.shared();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let usage = engines::usage(shared);
+        let usage = registry::usage(shared);
         Metrics {
             pending: usage.pending,
             registered: usage.tally.registered,

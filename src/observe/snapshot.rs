@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    engine::{engines, labels::LabelStats, shard::Shard},
+    engine::{labels::LabelStats, registry, shard::Shard},
     observe::lag::LagHistogram,
     wheel::Wheel,
 };
@@ -184,7 +184,7 @@ impl Wheel {
             levels: vec![LevelSnapshot::default(); self.levels()],
             ..Snapshot::default()
         };
-        for (engine, parts) in engines::of_wheel(shared).iter().enumerate() {
+        for (engine, parts) in registry::of_wheel(shared).iter().enumerate() {
             let mut of_engine = EngineSnapshot {
                 kernel_timer: parts.alarm.has_kernel_timer(),
                 pending: 0,

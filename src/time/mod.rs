@@ -201,7 +201,7 @@ pub async fn advance(duration: Duration) {
     tokio::time::advance(duration).await;
     for _ in 0..YIELDS {
         tokio::task::yield_now().await;
-        if !crate::engine::engines::global_is_behind() {
+        if !crate::engine::registry::global_is_behind() {
             return;
         }
     }

@@ -20,7 +20,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     engine::{
-        engines, events, number,
+        events, number, registry,
         shared::{Settings, Shared, WheelId, WheelRef},
     },
     wheel::{permits::Permits, roster::Roster},
@@ -89,7 +89,7 @@ struct Handles {
 impl Drop for Handles {
     fn drop(&mut self) {
         self.shared.forget_handles();
-        for engine in engines::of_wheel(&self.shared) {
+        for engine in registry::of_wheel(&self.shared) {
             engine.alarm.notify_if_no_handle(&self.shared);
         }
         WHEELS.fetch_sub(1, Ordering::Relaxed);
@@ -255,7 +255,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn pending(&self) -> usize {
-        engines::usage(self.shared()).pending
+        registry::usage(self.shared()).pending
     }
 
     /// Returns `true` if the wheel has been shut down.
@@ -294,7 +294,7 @@ impl Wheel {
     /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        match engines::builder_handle(self.shared()) {
+        match registry::builder_handle(self.shared()) {
             Some(runtime) => runtime,
             // Given to `unwrap_or_else`, its panic would name the standard library.
             None => Handle::current(),

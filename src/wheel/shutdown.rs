@@ -1,7 +1,7 @@
 //! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
 use crate::{
-    engine::{engines::wake_all, sync::lock},
+    engine::{sync::lock, turn::wake_all},
     wheel::{
         Wheel,
         roster::{Member, ScheduledTask},

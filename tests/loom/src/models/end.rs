@@ -174,3 +174,32 @@ fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
         world.shut_down();
     });
 }
+
+/// Whichever comes second, the last handle that goes or the last timer that is cancelled, has the engine end.
+#[test]
+fn an_engine_ends_whose_last_timer_is_cancelled_as_its_last_handle_goes() {
+    model(3, || {
+        let world = World::new();
+        let engine = world.engine();
+        // Its turn would come later than the end of the model.
+        let mut timer = world.timer(1_000);
+        let entered = world.runtime.enter();
+        assert_eq!(timer.poll(Waker::noop()), Poll::Pending);
+        // It has looked when there was a handle.
+        world.runtime.poll_tasks(Waker::noop());
+        let canceller = world.spawn(move |_| drop(timer));
+        world.shared.forget_handles();
+        engine.alarm.notify_if_no_handle(&world.shared);
+        drop(engine);
+        world.runtime.poll_tasks(Waker::noop());
+        canceller.join().unwrap();
+        for _ in 0..2 {
+            world.runtime.poll_tasks(Waker::noop());
+            // An engine that has become unused lingers.
+            world.runtime.timers().process(time::elapsed() + 10);
+        }
+        world.runtime.poll_tasks(Waker::noop());
+        world.assert_ended();
+        drop(entered);
+    });
+}

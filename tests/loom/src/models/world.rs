@@ -20,12 +20,14 @@ use crate::{
             TokioTimers,
             alarm::{Alarm, Driver, Next},
         },
-        engines::{self, Engine, existing, turn},
+        engine::Engine,
+        registry,
         shard::Shard,
         shared::{Settings, Shared, WheelId, WheelRef},
         sync::{self, OnceLock},
         thread::with,
         timer::Timer,
+        turn::{existing, turn},
     },
     runtime::Handle,
     stand_in::time,
@@ -244,7 +246,7 @@ impl World {
     /// Returns the engine, which begins if there is none.
     pub(super) fn engine(&self) -> Arc<Engine> {
         let _entered = self.runtime.enter();
-        engines::engine_for(&WheelRef::new(&self.shared), Some(self.runtime.id()))
+        registry::engine_for(&WheelRef::new(&self.shared), Some(self.runtime.id()))
     }
 
     pub(super) fn timer(&self, tick: u64) -> Timer {
@@ -279,10 +281,10 @@ impl World {
 
     pub(super) fn assert_ended(&self) {
         assert!(
-            engines::of_wheel(&self.shared).is_empty(),
+            registry::of_wheel(&self.shared).is_empty(),
             "an engine has not ended"
         );
-        let counts = engines::usage(&self.shared).tally;
+        let counts = registry::usage(&self.shared).tally;
         assert_eq!(counts.registered, counts.expired + counts.cancelled);
         assert_eq!(self.shared.stats.panics.load(SeqCst), 0, "a waker has panicked");
     }

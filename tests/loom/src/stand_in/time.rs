@@ -398,7 +398,7 @@ impl Drop for Interval {
     }
 }
 
-/// A sleep that nobody waits for, which thus is not registered.
+/// A sleep that wakes nobody, and thus is not registered.
 pub struct Sleep {
     timers: Arc<Timers>,
     deadline: Instant,
@@ -439,8 +439,8 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        drop(self.timers.lock_unless_ended());
-        if self.is_elapsed {
+        let processed = self.timers.lock_unless_ended().processed;
+        if self.is_elapsed || self.deadline.millis() <= processed {
             Poll::Ready(())
         } else {
             Poll::Pending

@@ -1,0 +1,280 @@
+//! `Engine`: one runtime's part of a wheel, bound to that runtime for life: how it begins, has its turns made,
+//! and ends.
+//!
+//! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others
+//! are still polled, and destructors start timers, which have to work as Tokio's do. So dropping the engine's
+//! task does not end the engine. It only marks the engine as closing, and makes sure that Tokio's timer is
+//! set. Once the tasks are gone, Tokio fires all of its timers, even those whose moment has not come, and so
+//! ends the engine: it leaves the list of engines and wakes all of its pending tasks. An engine that ended by
+//! mistake would do no harm, because the next poll begins another one, which is closing from the start. Once
+//! the runtime's timers have ended, a poll panics with Tokio's message.
+
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    hash::{BuildHasherDefault, DefaultHasher},
+    ptr,
+    task::{Poll, Wake, Waker},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{Handle, Id},
+    task::{unconstrained, yield_now},
+    time::sleep,
+};
+
+use super::{
+    clock::{Clock, Moment, may_be_paused_in},
+    driver::{
+        TokioTimers,
+        alarm::{Alarm, Next, SetOutcome},
+        kernel_timer::KernelTimer,
+        tokio_timer::{begin_of_millisecond, is_setting},
+    },
+    events,
+    shard::Shard,
+    shared::{Shared, WheelId},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, lock},
+    turn::{existing, turn, wake_all},
+    waker_id::WakerId,
+};
+
+/// All engines of the process, of which there are few. The lock is taken when an engine begins or ends, by a
+/// timer whose thread does not remember its shard, by a task that is scheduled on a builder's runtime, and to
+/// collect metrics.
+pub(super) type Engines = HashMap<(WheelId, Id), Arc<Engine>, BuildHasherDefault<DefaultHasher>>;
+
+static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
+
+pub(super) fn engines() -> MutexGuard<'static, Engines> {
+    lock(LazyLock::force(&ENGINES))
+}
+
+/// How long an engine is kept after it has become unused, because beginning one takes as long as hundreds of
+/// timers.
+const LINGER: Duration = Duration::from_millis(10);
+
+pub(crate) struct Engine {
+    runtime: Id,
+    shared: Arc<Shared>,
+    pub(crate) alarm: Arc<Alarm>,
+    /// One for each number of a thread or worker, made for its first timer.
+    pub(crate) shards: Box<[OnceLock<Arc<Shard>>]>,
+}
+
+impl Engine {
+    /// Begins the engine of the current runtime, or returns the one that another thread has begun meanwhile.
+    /// Returns `None` if the runtime's timers have ended.
+    #[cold]
+    #[track_caller]
+    pub(super) fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
+        let asks_kernel = shared.settings.has_kernel_timer() && !may_be_paused_in(runtime);
+        let kernel_timer = if asks_kernel { KernelTimer::new() } else { None };
+        let origin = if kernel_timer.is_some() || timers == TokioTimers::Alternative {
+            Moment::now()
+        } else {
+            begin_of_millisecond()
+        };
+        let engine = Engine::new(shared, runtime, origin, timers);
+        let waker = Waker::from(engine.clone());
+        engine.alarm.set_up(runtime, kernel_timer, waker);
+        // No lock is held here, because a runtime that is shutting down drops the task at once.
+        let task = EngineTask {
+            engine: engine.clone(),
+        };
+        runtime.spawn(task.run());
+        let key = (shared.wheel, engine.runtime);
+        let mut engines = engines();
+        if let Some(other) = engines.get(&key).cloned() {
+            drop(engines);
+            engine.end();
+            return Some(other);
+        }
+        if engine.alarm.has_ended() {
+            return None;
+        }
+        engines.insert(key, engine.clone());
+        drop(engines);
+        events::engine_changed(shared.name(), "started");
+        Some(engine)
+    }
+
+    /// Returns an engine that nobody drives, for timers that tasks start while a runtime with the alternative
+    /// timer drops them.
+    #[cold]
+    pub(super) fn undriven(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
+        let engine = Engine::new(shared, runtime, Moment::now(), TokioTimers::Alternative);
+        engine.alarm.set_up(runtime, None, Waker::noop().clone());
+        engine
+    }
+
+    fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment, timers: TokioTimers) -> Arc<Engine> {
+        let settings = &shared.settings;
+        let clock = Clock::new(origin, settings.tick_duration, settings.slack());
+        let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
+        let places = 0..shards.next_power_of_two();
+        Arc::new(Engine {
+            runtime: runtime.id(),
+            shared: shared.clone(),
+            alarm: Arc::new(Alarm::new(clock, timers)),
+            shards: places.map(|_| OnceLock::new()).collect(),
+        })
+    }
+
+    /// Returns the shard of worker or thread `number`. Once the engine has ended, so has the shard.
+    pub(crate) fn shard(&self, number: usize) -> Arc<Shard> {
+        let shards = self.shards.len();
+        let index = number & (shards - 1);
+        let new = || {
+            let (shared, alarm) = (self.shared.clone(), self.alarm.clone());
+            Arc::new(Shard::new(shared, alarm, self.runtime, (index, shards)))
+        };
+        // An engine ends under this lock, together with the shards that it has by then. A shard that is made
+        // afterwards has to be ended here.
+        let _engines = engines();
+        let shard = self.shards[index].get_or_init(new);
+        if self.alarm.has_ended() {
+            shard.end(&mut Vec::new());
+        }
+        shard.clone()
+    }
+
+    /// Makes turns until the driver waits, unless another thread is doing so. Returns whether the driver has
+    /// more to do once other tasks have run.
+    fn run_driver(&self) -> bool {
+        while let Some((mut driver, at)) = self.alarm.take() {
+            let now = self.alarm.now();
+            if self.alarm.is_closing() && at > now {
+                // The timer has fired before its moment, because the runtime ends its timers.
+                self.end();
+                return false;
+            }
+            if at <= now {
+                let tick = self.alarm.clock.tick();
+                self.shared.record_turn(tick, now.since(at));
+            }
+            let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
+            match self.alarm.give_back(driver, now, next) {
+                SetOutcome::HasPassed => continue,
+                SetOutcome::Ended => self.end(),
+                SetOutcome::Waits if at > now => {}
+                // There may be no entries left except those of spares.
+                SetOutcome::Waits => self.alarm.notify_if_no_handle(&self.shared),
+            }
+            return next == Next::More;
+        }
+        false
+    }
+
+    /// Gives tasks that have just been woken, or have just dropped a timer, time to start another one.
+    async fn linger(&self) {
+        if self.alarm.clock.may_be_paused() {
+            // A timer would move a paused clock.
+            yield_now().await;
+        } else {
+            sleep(LINGER).await;
+        }
+    }
+
+    /// Returns whether the engine can end, because its wheel has no handle and no timers here.
+    fn is_unused(&self) -> bool {
+        if !self.shared.has_no_handle() {
+            return false;
+        }
+        existing(&self.shards).all(|shard| shard.usage().pending == 0)
+    }
+
+    /// Ends the engine, unless it has ended already. Its pending futures are woken, and bound to another
+    /// engine when they are polled next. The caller holds no lock.
+    fn end(&self) {
+        let mut engines = engines();
+        // Dropped with no lock held, as is the list's reference to this engine.
+        let Some(_seat) = self.alarm.take_down() else {
+            return;
+        };
+        let mut wakers = Vec::new();
+        let key = (self.shared.wheel, self.runtime);
+        // Another thread may have begun the engine that is in the list.
+        let is_listed = engines.get(&key).is_some_and(|engine| ptr::eq(&**engine, self));
+        let removed = is_listed.then(|| engines.remove(&key)).flatten();
+        for shard in existing(&self.shards) {
+            shard.end(&mut wakers);
+        }
+        drop(engines);
+        if self.alarm.is_closing() {
+            self.shared.forget_builder_runtime(self.runtime);
+        }
+        self.alarm.engine_task.notify_one();
+        wake_all(&mut wakers, &self.shared);
+        if removed.is_some() {
+            events::engine_changed(self.shared.name(), "ended");
+        }
+    }
+}
+
+/// The waker of Tokio's timer.
+impl Wake for Engine {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &std::sync::Arc<Self>) {
+        if is_setting() {
+            return;
+        }
+        if self.alarm.is_turned_by_task() {
+            self.alarm.engine_task.notify_one();
+        } else {
+            // If there is more to do, `Alarm::give_back` has notified the engine's task.
+            let _ = self.run_driver();
+        }
+    }
+}
+
+/// Owned by a task of the engine's runtime, which lives until the engine or the runtime ends.
+struct EngineTask {
+    engine: Arc<Engine>,
+}
+
+impl EngineTask {
+    async fn run(self) {
+        poll_fn(|cx| {
+            WakerId::learn_task(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        let engine = &self.engine;
+        while !engine.alarm.has_ended() {
+            if engine.alarm.clock.is_moved() {
+                // A paused clock would move to the next turn, though nothing is due.
+                existing(&engine.shards).for_each(|shard| shard.put_off());
+            }
+            // Wakers that poll timers within a turn must not use up the budget of this task.
+            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.run_driver()))).await;
+            if has_more {
+                yield_now().await;
+            }
+            // After a turn, and so also as the engine begins: its first timer may have been due at once, and
+            // then no entry of it is ever cancelled.
+            if engine.is_unused() {
+                engine.linger().await;
+                if engine.is_unused() {
+                    return engine.end();
+                }
+            }
+            engine.alarm.engine_task.notified().await;
+        }
+    }
+}
+
+impl Drop for EngineTask {
+    fn drop(&mut self) {
+        let alarm = &self.engine.alarm;
+        let ended = alarm.close();
+        if alarm.has_alternative_timers() {
+            return self.engine.end();
+        }
+        ended.into_iter().for_each(Waker::wake);
+    }
+}

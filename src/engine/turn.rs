@@ -1,0 +1,92 @@
+//! One turn of an engine: the driver visits the shards that have something due, and wakes their tasks.
+
+use std::{
+    cmp::Ordering::{Equal, Greater, Less},
+    task::Waker,
+};
+
+use super::{
+    clock::{Moment, Nanos},
+    driver::alarm::{Alarm, Driver, Next},
+    events::{self, catch_panic},
+    shard::Shard,
+    shared::Shared,
+    sync::{Arc, OnceLock, Ordering::Relaxed},
+};
+
+/// The number of timers that expire under one lock. With fewer, threads that register timers take the lock so
+/// often in between that a storm, in which very many timers are due at once, takes longer. With more, a
+/// thread that waits for the lock waits for milliseconds.
+const BATCH: usize = 256;
+
+/// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run. Until then no worker
+/// polls I/O, because the worker that makes the turn holds Tokio's driver.
+const SLICE: usize = 1024;
+const SLICE_TIME: Nanos = Nanos::MILLISECOND;
+
+/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next
+/// turn, because in a storm a turn would otherwise never end.
+pub(crate) fn turn(
+    shards: &[OnceLock<Arc<Shard>>],
+    alarm: &Alarm,
+    shared: &Shared,
+    driver: &mut Driver,
+    now: Moment,
+) -> Next {
+    let tick = alarm.clock.tick_at(now);
+    let begin = alarm.clock.start_of(tick);
+    let mut woken = 0;
+    loop {
+        let mut soonest = (Moment::NEVER, Moment::NEVER);
+        let mut has_more = false;
+        // Shards are visited in rotation, a batch at a time, so that none waits for the storm of another.
+        for index in 0..shards.len() {
+            // Their number is a power of two.
+            let Some(shard) = shards[(driver.first + index) & (shards.len() - 1)].get() else {
+                continue;
+            };
+            if shard.next_visit() <= begin {
+                let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
+                if advanced.cascaded > 0 {
+                    shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
+                }
+                wake_all(&mut driver.wakers, shared);
+                has_more |= advanced.more;
+                woken += advanced.expired;
+                let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
+                if is_spent && existing(shards).any(|shard| shard.next_visit() <= begin) {
+                    driver.first = driver.first.wrapping_add(1);
+                    return Next::More;
+                }
+            }
+            soonest = two_earliest(soonest, shard.next_visit(), shard.visit_after_next());
+        }
+        if !has_more {
+            return Next::At(soonest.0, soonest.1);
+        }
+    }
+}
+
+/// Merges two ordered pairs of moments into the two earliest. A moment that is the first of both pairs counts
+/// once.
+fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
+    match at.cmp(&first) {
+        Less => (at, later.min(first)),
+        Equal => (first, later.min(second)),
+        Greater => (first, at.min(second)),
+    }
+}
+
+/// Returns the shards that have been made.
+pub(crate) fn existing(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = &Arc<Shard>> {
+    shards.iter().filter_map(OnceLock::get)
+}
+
+/// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.
+pub(crate) fn wake_all(wakers: &mut Vec<Waker>, shared: &Shared) {
+    let mut wakers = wakers.drain(..);
+    while wakers.len() > 0 && catch_panic(|| wakers.by_ref().for_each(Waker::wake)) {
+        shared.stats.panics.fetch_add(1, Relaxed);
+        events::waker_panicked(shared.name());
+    }
+}

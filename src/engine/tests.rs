@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    engine,
+    engine, registry,
     shared::{Settings, Shared, WheelId, WheelRef},
     thread::{place, with, worker_index},
     timer::Timer,
@@ -245,7 +245,7 @@ fn two_wheels_whose_numbers_differ_by_a_power_of_two_are_not_one() {
             })
             .collect();
         for wheel in &wheels {
-            assert_eq!(engines::usage(wheel.shared()).pending, 1);
+            assert_eq!(registry::usage(wheel.shared()).pending, 1);
         }
         drop(timers);
     });

@@ -4,6 +4,7 @@ pub mod fired;
 pub mod nested;
 pub mod polled;
 pub mod queue;
+pub mod runtimes;
 pub mod server;
 pub mod tasks;
 pub mod timers;

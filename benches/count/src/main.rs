@@ -26,7 +26,7 @@ use count::{
     fired::{Fires, With, fire},
     nested,
     polled::{Large, Once, SLACK, fresh, once, poll_ready, poll_sleep, repeat},
-    queue,
+    queue, runtimes,
     server::Server,
     tasks,
     timers::{self, Timers},
@@ -57,6 +57,11 @@ fn main() {
         panic!("{USAGE}");
     };
     let times = times.parse().expect("TIMES is a number");
+    match (peer.as_str(), name.as_str()) {
+        ("tickwheel", "runtimes") => return runtimes::begin_and_end(&timers::Global, DURATION, times),
+        ("tokio", "runtimes") => return runtimes::begin_and_end(&timers::Tokio, DURATION, times),
+        _ => {}
+    }
     let runtime = runtime(&peer, &name);
     let is_second = name.ends_with("-worker");
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will

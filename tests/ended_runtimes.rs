@@ -160,7 +160,7 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     // Tokio keeps a few of its own for signals, once in a process.
     io_runtime().block_on(use_it());
-    let ways: [(&str, fn()); 6] = [
+    let ways: [(&str, fn()); 8] = [
         ("the global wheel", || io_runtime().block_on(use_it())),
         ("a wheel without a runtime", || {
             let wheel = Wheel::new();
@@ -188,6 +188,20 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
             let wheel = wheel_on(&runtime);
             runtime.block_on(wheel.sleep(ms(1)));
             drop(runtime);
+        }),
+        ("a wheel that outlives its runtime", || {
+            let runtime = io_runtime();
+            let wheel = wheel_on(&runtime);
+            runtime.block_on(wheel.sleep(ms(1)));
+            drop(runtime);
+            std::mem::forget(wheel);
+        }),
+        ("a wheel on whose runtime no timer waited", || {
+            let runtime = io_runtime();
+            let wheel = wheel_on(&runtime);
+            drop(wheel.sleep(SECOND));
+            assert!(real_runtime().block_on(wheel.timeout(SECOND, async {})).is_ok());
+            drop((wheel, runtime));
         }),
         ("a wheel with a timer left pending", || {
             let runtime = io_runtime();

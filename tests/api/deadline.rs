@@ -5,7 +5,7 @@ use crate::support;
 use std::{
     cell::RefCell,
     future::{Future, pending, poll_fn, ready},
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::AssertUnwindSafe,
     pin::{Pin, pin},
     rc::Rc,
     sync::{
@@ -23,13 +23,13 @@ use tickwheel::{
     time::error::Elapsed,
 };
 use tokio::{
-    task::{LocalSet, coop, yield_now},
+    task::{LocalSet, yield_now},
     time::{Instant, sleep, sleep_until},
 };
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, counting_waker, full_wheel, ms, own_process::in_own_process, paused_runtime, settle,
+    DAY, SECOND, TICK, counting_waker, ms, own_process::in_own_process, paused_runtime, settle,
     threaded_runtime,
 };
 
@@ -182,47 +182,6 @@ async fn within_counts_from_its_first_poll_and_until_from_nothing() {
     let start = Instant::now();
     let (one, other) = tokio::join!(scope, on_a_wheel);
     assert!(one.is_err() && other.is_err());
-    assert_eq!(start.elapsed(), SECOND);
-}
-
-#[test]
-fn it_is_made_anywhere_and_needs_a_runtime_only_while_pending() {
-    let wheel = Wheel::new();
-    assert_eq!(deadline::within(SECOND, ready(1)).now_or_never(), Some(Ok(1)));
-    assert_eq!(
-        wheel.labelled("l").within(SECOND, ready(1)).now_or_never(),
-        Some(Ok(1))
-    );
-    let scopes = [
-        deadline::within(SECOND, pending::<()>()),
-        wheel.labelled("l").within(SECOND, pending()),
-    ];
-    for scope in scopes {
-        paused_runtime().block_on(scope).unwrap_err();
-    }
-    let refused = catch_unwind(AssertUnwindSafe(|| {
-        deadline::within(SECOND, pending::<()>()).now_or_never()
-    }));
-    assert!(refused.is_err());
-    assert_eq!(deadline::current(), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_scope_is_not_refused_by_a_full_wheel_or_one_shut_down() {
-    let (full, _occupant) = full_wheel();
-    let shut = Wheel::new();
-    drop(shut.shutdown());
-    for wheel in [full, shut] {
-        let start = Instant::now();
-        assert!(wheel.labelled("l").within(SECOND, pending::<()>()).await.is_err());
-        assert_eq!(start.elapsed(), SECOND);
-    }
-    let wheel = Wheel::new();
-    let mut scope = task::spawn(wheel.labelled("l").within(SECOND, pending::<()>()));
-    assert_pending!(scope.poll());
-    let start = Instant::now();
-    drop(wheel.shutdown());
-    scope.await.unwrap_err();
     assert_eq!(start.elapsed(), SECOND);
 }
 
@@ -818,29 +777,6 @@ async fn the_tasks_of_a_local_set_are_in_the_scope_that_drives_them() {
     assert_eq!(seen.last(), Some(&None));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_future_that_uses_up_the_budget_elapses() {
-    let start = Instant::now();
-    let greedy = poll_fn(|cx| -> Poll<()> {
-        while coop::has_budget_remaining() {
-            let Poll::Ready(unit) = coop::poll_proceed(cx) else {
-                break;
-            };
-            unit.made_progress();
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    });
-    let clock = tokio::spawn(async {
-        for _ in 0..100 {
-            tokio::time::advance(ms(50)).await;
-        }
-    });
-    deadline::within(SECOND, greedy).await.unwrap_err();
-    assert!(start.elapsed() < 2 * SECOND);
-    clock.abort();
-}
-
 // Timeouts that know the deadline.
 
 #[tokio::test(start_paused = true)]
@@ -891,19 +827,6 @@ async fn scopes_are_counted_under_a_label() {
     assert_eq!((stats.started, stats.completed, stats.elapsed), (5, 3, 1));
     assert_eq!((stats.cancelled, stats.pending), (1, 0));
     assert_eq!(stats.headroom, [0, 0, 1, 0, 0, 0, 1, 0, 0, 1]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_labelled_scope_is_not_refused_by_a_full_wheel() {
-    let (full, _occupant) = full_wheel();
-    let start = Instant::now();
-    full.labelled("checkout")
-        .within(SECOND, pending::<()>())
-        .await
-        .unwrap_err();
-    assert_eq!(start.elapsed(), SECOND);
-    let stats = stats(&full);
-    assert_eq!((stats.started, stats.elapsed), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -325,48 +325,6 @@ async fn memory_is_kept_until_it_is_asked_for() {
 }
 
 #[test]
-fn a_queue_goes_on_where_its_wheel_is_full_or_shut_down() {
-    for clock in [real_runtime, paused_runtime] {
-        clock().block_on(async {
-            let wheel = Wheel::builder()
-                .tick_duration(ms(1))
-                .max_pending(1)
-                .build()
-                .unwrap();
-            let mut filler = task::spawn(wheel.try_sleep(DAY));
-            assert_pending!(filler.poll());
-            let mut queue = DelayQueue::on(&wheel);
-            let start = Instant::now();
-            queue.insert_at(1, start + ms(10));
-            assert_eq!(queue.next().await.unwrap().into_inner(), 1);
-            assert!(Instant::now() >= start + ms(10));
-            assert_eq!(wheel.metrics().rejected, 0);
-
-            // It waits on the wheel when that is shut down; on a machine that stood still meanwhile it does
-            // not, and tries again.
-            drop(filler);
-            let (mut queue, start) = loop {
-                let mut queue = task::spawn(DelayQueue::on(&wheel));
-                let start = Instant::now();
-                for value in [3, 2] {
-                    queue.insert_at(value, start + ms(10) * value);
-                }
-                if poll(&mut queue).is_pending() && wheel.pending() == 1 {
-                    break (queue.into_inner(), start);
-                }
-            };
-            wheel.shutdown();
-            for value in [2, 3] {
-                assert_eq!(queue.next().await.unwrap().into_inner(), value);
-                assert!(Instant::now() >= start + ms(10) * value);
-            }
-            queue.insert(4, ms(1));
-            assert_eq!(queue.next().await.unwrap().into_inner(), 4);
-        });
-    }
-}
-
-#[test]
 fn new_is_on_the_global_wheel_in_whichever_runtime_uses_it() {
     let mut queue = DelayQueue::new();
     // Outside of any runtime, as far as that goes.

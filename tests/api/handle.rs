@@ -88,27 +88,6 @@ fn a_runtime_that_has_ended_is_asked_for_nothing_more() {
 }
 
 #[test]
-fn a_paused_runtime_awaits_its_timers_by_a_real_clock() {
-    let driving = threaded_runtime(2);
-    let wheel = wheel_on(&driving);
-    let awaiting = paused_runtime();
-    awaiting.block_on(async {
-        tokio::time::advance(DAY).await;
-        let start = std::time::Instant::now();
-        wheel.sleep(ms(20)).await;
-        assert!(start.elapsed() >= ms(20));
-        assert!(wheel.timeout(ms(20), pending::<()>()).await.is_err());
-        assert!(start.elapsed() >= ms(40));
-        let mut interval = wheel.interval(ms(10));
-        for _ in 0..3 {
-            interval.tick().await;
-        }
-        assert!(start.elapsed() >= ms(60));
-    });
-    assert_at_rest(&wheel);
-}
-
-#[test]
 fn a_paused_runtime_awaits_its_timers_by_a_clock_that_could_be_paused() {
     let driving = real_runtime();
     let wheel = wheel_on(&driving);

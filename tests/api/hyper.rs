@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{SECOND, assert_due, full_wheel};
+use support::{SECOND, assert_due};
 
 // The trait.
 
@@ -147,25 +147,6 @@ async fn http1_keeps_a_client_that_asks_in_time() {
         metrics.registered <= 1001,
         "one for each header waited for: {metrics:?}"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn http1_works_on_with_a_full_wheel_and_one_shut_down() {
-    let (wheel, _occupant) = full_wheel();
-    for shut_down in [false, true] {
-        if shut_down {
-            drop(wheel.shutdown());
-        }
-        let (mut client, stream) = duplex(1024);
-        let server = serve_http1(&wheel, 5 * SECOND, stream);
-        for _ in 0..3 {
-            sleep(4 * SECOND).await;
-            exchange(&mut client).await;
-        }
-        let start = Instant::now();
-        assert!(server.await.unwrap().unwrap_err().is_timeout());
-        assert_due(start, 5 * SECOND);
-    }
 }
 
 /// A real server on loopback; for each connection, its outcome.

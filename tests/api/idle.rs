@@ -5,7 +5,6 @@ use crate::support;
 use std::{
     fmt::{self, Debug, Write},
     future::{Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::Context,
@@ -221,13 +220,6 @@ fn on_the_real_clock_traffic_wakes_no_task() {
     }
 }
 
-#[test]
-fn a_poll_outside_a_runtime_panics_and_loses_nothing() {
-    let mut idle = Wheel::new().idle_timer(ms(20));
-    catch_unwind(AssertUnwindSafe(|| register(&mut idle))).unwrap_err();
-    paused_runtime().block_on(idle);
-}
-
 /// An executor may own its tasks by their wakers alone.
 #[test]
 fn once_it_has_completed_it_keeps_no_task_alive() {
@@ -297,20 +289,6 @@ async fn the_longest_duration_saturates_instead_of_panicking() {
     assert_ready!(idle.poll());
 }
 
-#[tokio::test(start_paused = true)]
-async fn dropping_it_cancels_at_once_and_its_handles_touch_nothing() {
-    let wheel = Wheel::new();
-    let mut idle = task::spawn(wheel.idle_timer(SECOND));
-    assert_pending!(idle.poll());
-    assert_eq!(wheel.pending(), 1);
-    let traffic = idle.handle();
-    drop(idle);
-    assert_at_rest(&wheel);
-    traffic.clone().touch();
-    assert_at_rest(&wheel);
-    assert_eq!(wheel.metrics().registered, 1);
-}
-
 /// Two threads may touch it at once, and then the earlier reading may come later. Here it is that of a clock
 /// paused before.
 #[test]
@@ -330,20 +308,6 @@ fn a_touch_never_takes_back_a_later_one() {
         handle.touch();
         assert_eq!(format!("{handle:?}"), touched);
     });
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_concern_it() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let mut idle = task::spawn(wheel.idle_timer(SECOND));
-    assert_pending!(idle.poll());
-    advance(ms(300)).await;
-    drop(wheel.shutdown());
-    assert!(!idle.is_woken());
-    idle.handle().touch();
-    idle.await;
-    assert_due(start, ms(1_300));
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,8 +18,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, advance, assert_at_rest, assert_due, counting_waker, ms, on_a_clock_ahead_by,
-    paused_runtime, register, threaded_runtime,
+    DAY, SECOND, advance, assert_at_rest, counting_waker, ms, on_a_clock_ahead_by, paused_runtime, register,
+    threaded_runtime,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -436,38 +436,6 @@ async fn as_a_stream_it_yields_the_instants_of_its_ticks() {
     assert_eq!(ticks, [0, 100, 200, 300].map(|millis| start + ms(millis)));
     assert_eq!(start.elapsed(), ms(300));
     assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_a_shutdown_it_skips_what_it_missed() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let mut interval = wheel.interval(SECOND);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    interval.tick().await;
-    interval.tick().await;
-    wheel.shutdown();
-    advance(ms(2_500)).await;
-    assert_eq!(interval.tick().await, start + SECOND * 2);
-    assert_eq!(interval.tick().await, start + SECOND * 4);
-    assert_due(start, SECOND * 4);
-}
-
-#[tokio::test(start_paused = true)]
-async fn as_a_stream_it_does_not_end_with_a_shutdown() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let mut waiting = task::spawn(wheel.interval(SECOND));
-    assert_ready_eq!(waiting.poll_next(), Some(start));
-    assert_pending!(waiting.poll_next());
-    let mut fresh = wheel.interval(SECOND);
-    drop(wheel.shutdown());
-    assert!(!waiting.is_woken());
-    assert_eq!(fresh.next().await, Some(start));
-    assert_eq!(fresh.next().await, Some(start + SECOND));
-    assert_due(start, SECOND);
-    assert!(waiting.is_woken());
-    assert_ready_eq!(waiting.poll_next(), Some(start + SECOND));
 }
 
 /// As an instant is before the machine started, if a program that starts with it subtracts from the time.

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{DAY, SECOND, TICK, advance, assert_due, full_wheel, ms, paused_runtime};
+use support::{DAY, SECOND, TICK, advance, assert_due, ms, paused_runtime};
 
 /// A peer, and a stream of 16 bytes' room that is wrapped.
 fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
@@ -320,42 +320,6 @@ async fn a_timeout_that_overflows_the_clock_comes_after_30_years() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_a_full_wheel_and_on_one_shut_down_it_times_out() {
-    let (wheel, _occupant) = full_wheel();
-    let (mut peer, mut stream) = pipe(&wheel);
-    stream.set_read_timeout(Some(ms(500)));
-    peer.write_all(b"xy").await.unwrap();
-    assert_eq!(stream.read_u8().await.unwrap(), b'x');
-    assert_eq!(stream.read_u8().await.unwrap(), b'y');
-    assert_times_out_after(ms(500), stream.read_u8()).await;
-    assert_eq!(wheel.metrics().rejected, 0);
-
-    let start = Instant::now();
-    let reading = pin!(stream.read_u8());
-    let mut reading = tokio_test::task::spawn(reading);
-    assert!(reading.poll().is_pending());
-    advance(ms(200)).await;
-    drop(wheel.shutdown());
-    assert!(!reading.is_woken());
-    assert_timed_out(reading.await);
-    assert_due(start, ms(500));
-    assert_times_out_after(ms(500), stream.read_u8()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropping_and_unwrapping_cancel_the_timers() {
-    let wheel = Wheel::new();
-    let (_peer, mut stream) = pipe(&wheel);
-    stream.set_read_timeout(Some(ms(500)));
-    stream.set_write_timeout(Some(ms(500)));
-    assert!(stream.write_all(&[0; 100]).now_or_never().is_none());
-    assert!(stream.read_u8().now_or_never().is_none());
-    assert_eq!(wheel.pending(), 2);
-    drop(stream.into_inner());
-    assert_eq!(wheel.pending(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_timeout_that_is_taken_away_frees_its_timer_at_once() {
     type Set = fn(&mut TimeoutStream<DuplexStream>, Option<Duration>);
     let sets: [Set; 3] = [
@@ -490,24 +454,4 @@ fn what_a_connection_says_of_itself_is_passed_on() {
     }
     let connected = TimeoutStream::new(&Wheel::new(), Proxied).connected();
     assert!(connected.is_proxied() && connected.is_negotiated_h2());
-}
-
-#[test]
-fn after_a_shutdown_a_stream_that_is_polled_often_times_out() {
-    let wheel = Wheel::new();
-    let (_peer, mut stream) = pipe(&wheel);
-    stream.set_read_timeout(Some(ms(100)));
-    paused_runtime().block_on(wheel.sleep(ms(10)));
-    wheel.shutdown();
-    paused_runtime().block_on(async {
-        let mut polls = 0;
-        let outcome = loop {
-            polls += 1;
-            assert!(polls < 100, "it never times out");
-            if let Ok(outcome) = tokio::time::timeout(ms(5), stream.read_u8()).await {
-                break outcome;
-            }
-        };
-        assert_timed_out(outcome);
-    });
 }

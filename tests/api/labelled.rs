@@ -121,19 +121,6 @@ async fn what_a_full_wheel_does_not_refuse_counts_as_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_concern_it() {
-    let wheel = Wheel::new();
-    let labelled = wheel.labelled("label");
-    let mut waits_on = task::spawn(never(&wheel));
-    assert_pending!(waits_on.poll());
-    drop(wheel.shutdown());
-    assert!(!waits_on.is_woken());
-    assert_eq!(counts(&wheel), [0, 0, 0, 1]);
-    assert!(labelled.timeout(SECOND, pending::<()>()).await.is_err());
-    assert_eq!(counts(&wheel), [0, 1, 0, 1]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_future_that_panics_is_cancelled() {
     let wheel = Wheel::new();
     let labelled = wheel.labelled("label");

@@ -17,6 +17,7 @@ mod clocks;
 mod deadline;
 mod delay_queue;
 mod errors;
+mod every_kind;
 mod handle;
 mod idle;
 mod interval;

@@ -10,7 +10,7 @@ use std::{
     task::Poll,
 };
 
-use futures::{FutureExt, poll};
+use futures::poll;
 use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
 use tokio::{
     sync::oneshot,
@@ -90,36 +90,6 @@ async fn every_kind_of_timer_that_can_fail_is_refused_and_counted() {
     assert_eq!(delay.await, Err(ScheduleError::AtCapacity { limit }));
     let metrics = wheel.metrics();
     assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (5, 1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_cannot_fail_is_neither_counted_nor_refused() {
-    let (wheel, holds) = full_wheel();
-    let start = Instant::now();
-    let at = start + SECOND;
-    let mut interval = wheel.interval_at(at, SECOND);
-    let (sleep, sleep_until, timeout, timeout_at, idle, tick) = tokio::join!(
-        wheel.sleep(SECOND).map(|()| start.elapsed()),
-        wheel.sleep_until(at).map(|()| start.elapsed()),
-        wheel
-            .timeout(SECOND, pending::<()>())
-            .map(|outcome| (outcome.is_err(), start.elapsed())),
-        wheel
-            .timeout_at(at, pending::<()>())
-            .map(|outcome| (outcome.is_err(), start.elapsed())),
-        wheel.idle_timer(SECOND).map(|()| start.elapsed()),
-        interval.tick(),
-    );
-    assert_eq!([sleep, sleep_until, idle], [SECOND; 3]);
-    assert_eq!([timeout, timeout_at], [(true, SECOND); 2]);
-    assert_eq!(tick, at);
-    let metrics = wheel.metrics();
-    assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (0, 7, 1));
-    // Nor do they take a place from those that can.
-    drop(holds);
-    let mut sleeps: Vec<_> = (0..10).map(|_| wheel.sleep(SECOND)).collect();
-    sleeps.iter_mut().for_each(register);
-    assert_eq!((wheel.pending(), room(&wheel)), (10, 1));
 }
 
 #[tokio::test(start_paused = true)]

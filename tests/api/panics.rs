@@ -1,15 +1,15 @@
 //! Where a panic about a misuse says that it is: in the caller's file, as `#[track_caller]` promises.
+//! `every_kind.rs` has the panics of a missing runtime.
 
 use std::{
     cell::{Cell, RefCell},
-    future::{pending, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
+    sync::Once,
     time::Duration,
 };
 
-use tickwheel::{DelayQueue, Wheel, deadline, time};
+use tickwheel::{DelayQueue, Wheel};
 use tokio::time::Instant;
-use tokio_test::task::spawn;
 
 use crate::support::SECOND;
 
@@ -19,25 +19,28 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Asserts that each call panics, and that the panic names this file.
-fn assert_name_the_caller(calls: &mut [(&str, &mut dyn FnMut())]) {
-    // It stays, because a test beside this one may have put its own hook before it.
-    let others = take_hook();
-    set_hook(Box::new(move |panic| {
-        if IS_EXPECTED.get() {
-            PLACE.set(panic.location().map(|place| place.file().to_owned()));
-        } else {
-            others(panic);
-        }
-    }));
-    for (name, call) in calls {
-        PLACE.take();
-        IS_EXPECTED.set(true);
-        let has_panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
-        IS_EXPECTED.set(false);
-        assert!(has_panicked, "{name}");
-        assert_eq!(PLACE.take().as_deref(), Some(file!()), "{name}");
-    }
+/// Returns what a call says as it panics, and the file that it names.
+pub(crate) fn panic_of(call: impl FnOnce()) -> (String, String) {
+    static HOOK: Once = Once::new();
+    // It stays, because tests run side by side.
+    HOOK.call_once(|| {
+        let others = take_hook();
+        set_hook(Box::new(move |panic| {
+            if IS_EXPECTED.get() {
+                PLACE.set(panic.location().map(|place| place.file().to_owned()));
+            } else {
+                others(panic);
+            }
+        }));
+    });
+    IS_EXPECTED.set(true);
+    let panicked = catch_unwind(AssertUnwindSafe(call));
+    IS_EXPECTED.set(false);
+    let words = match panicked.expect_err("it panics").downcast::<&str>() {
+        Ok(words) => words.to_string(),
+        Err(other) => *other.downcast::<String>().unwrap(),
+    };
+    (words, PLACE.take().expect("a place"))
 }
 
 #[test]
@@ -49,7 +52,7 @@ fn a_misuse_names_the_line_of_the_caller() {
     queue.remove(&other);
     let queue = RefCell::new(queue);
     let mut interval = wheel.interval(SECOND);
-    assert_name_the_caller(&mut [
+    let calls: [(&str, &mut dyn FnMut()); 13] = [
         ("remove", &mut || _ = queue.borrow_mut().remove(&gone)),
         ("reset", &mut || queue.borrow_mut().reset(&gone, SECOND)),
         ("reset_at", &mut || {
@@ -73,56 +76,8 @@ fn a_misuse_names_the_line_of_the_caller() {
         ("periodic", &mut || drop(wheel.periodic(Duration::ZERO))),
         ("interval", &mut || drop(wheel.interval(Duration::ZERO))),
         ("set_period", &mut || interval.set_period(Duration::ZERO)),
-    ]);
-}
-
-/// Polls a future once, in this file.
-macro_rules! poll_once {
-    ($future:expr) => {
-        &mut || _ = spawn(async { $future.await }).poll()
-    };
-}
-
-/// A timer needs a runtime at its first poll, whose `.await` is what the panic names.
-#[test]
-fn a_missing_runtime_names_the_line_of_the_caller() {
-    let wheel = Wheel::new();
-    let label = wheel.labelled("label");
-    let calls: &mut [(&str, &mut dyn FnMut())] = &mut [
-        ("sleep", poll_once!(wheel.sleep(SECOND))),
-        ("sleep of the global wheel", poll_once!(time::sleep(SECOND))),
-        ("try_sleep", poll_once!(wheel.try_sleep(SECOND))),
-        ("timeout", poll_once!(wheel.timeout(SECOND, pending::<()>()))),
-        (
-            "try_timeout",
-            poll_once!(wheel.try_timeout(SECOND, pending::<()>())),
-        ),
-        (
-            "labelled timeout",
-            poll_once!(label.timeout(SECOND, pending::<()>())),
-        ),
-        ("tick", &mut || {
-            let mut interval = wheel.interval_at(Instant::now() + SECOND, SECOND);
-            poll_once!(interval.tick())();
-        }),
-        ("idle timer", poll_once!(wheel.idle_timer(SECOND))),
-        ("scope", poll_once!(deadline::within(SECOND, pending::<()>()))),
-        (
-            "labelled scope",
-            poll_once!(label.within(SECOND, pending::<()>())),
-        ),
-        (
-            "deadline timeout",
-            poll_once!(deadline::timeout(SECOND, pending::<()>())),
-        ),
-        ("delay queue", &mut || {
-            let mut queue = DelayQueue::on(&wheel);
-            queue.insert("value", SECOND);
-            _ = spawn(poll_fn(|cx| queue.poll_expired(cx))).poll();
-        }),
     ];
-    assert_name_the_caller(calls);
-    let without_timers = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let _entered = without_timers.enter();
-    assert_name_the_caller(calls);
+    for (name, call) in calls {
+        assert_eq!(panic_of(call).1, file!(), "{name}");
+    }
 }

@@ -7,75 +7,24 @@
 use crate::support;
 
 use std::{
-    env,
-    future::pending,
-    panic::{self, AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    process::{Command, abort},
     sync::{Mutex, mpsc},
     task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
 
-use futures::FutureExt;
 use tickwheel::Wheel;
-use tokio::{runtime::Builder, time::Instant};
+use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
     DAY, SECOND, TICK, assert_adds_up, assert_at_rest, block_until, ms, paused_runtime, real_runtime,
-    register, settle, threaded_runtime, waiting, waiting_task, waker_of, within,
+    register, threaded_runtime, waiting, waiting_task, waker_of, within,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
-
-#[test]
-fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
-    let without_timers = Builder::new_current_thread().build().unwrap();
-    let wheel = Wheel::new();
-    let panic = catch_unwind(AssertUnwindSafe(|| without_timers.block_on(wheel.sleep(ms(5))))).unwrap_err();
-    let message = panic
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| panic.downcast_ref::<&str>().map(|message| (*message).to_owned()))
-        .unwrap();
-    assert!(message.contains("timers are disabled"), "{message}");
-    real_runtime().block_on(wheel.sleep(ms(5)));
-    assert_at_rest(&wheel);
-}
-
-#[test]
-fn the_first_pending_poll_outside_a_runtime_panics_in_tokios_words_and_spoils_nothing() {
-    let wheel = Wheel::new();
-    // Far enough away not to have come by the first poll, whose panics before it take long on a busy machine.
-    let tomorrow = Instant::now() + DAY;
-    let mut interval = wheel.interval(DAY);
-    let two_ticks = async {
-        interval.tick().await; // at once
-        interval.tick().await;
-    };
-    let futures = [
-        wheel.sleep(DAY).boxed(),
-        wheel.timeout(DAY, pending::<()>()).map(drop).boxed(),
-        wheel.timeout_at(tomorrow, pending::<()>()).map(drop).boxed(),
-        wheel.idle_timer(DAY).boxed(),
-        two_ticks.boxed(),
-    ];
-    for (number, future) in futures.into_iter().enumerate() {
-        let outside = AssertUnwindSafe(|| futures::executor::block_on(future));
-        let panic = catch_unwind(outside).unwrap_err();
-        let message = panic.downcast_ref::<String>().unwrap();
-        let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
-        assert!(message.contains(tokios), "future {number}: {message}");
-        assert!(
-            message.contains("handle"),
-            "future {number} says what to do: {message}"
-        );
-    }
-    real_runtime().block_on(wheel.sleep(ms(5)));
-    assert_at_rest(&wheel);
-}
 
 #[test]
 fn on_a_runtime_that_is_not_driven_timers_wait_until_it_is() {
@@ -88,66 +37,6 @@ fn on_a_runtime_that_is_not_driven_timers_wait_until_it_is() {
     runtime.block_on(wheel.sleep(ms(2)));
     assert!(sleep.is_woken());
     assert_ready!(sleep.poll());
-}
-
-/// Each has an engine of its own.
-#[test]
-fn a_runtime_that_is_not_driven_holds_up_no_other() {
-    let wheel = Wheel::new();
-    let not_driven = real_runtime();
-    let mut stuck = not_driven.block_on(async { waiting_task(|| wheel.sleep(ms(20))) });
-    let driven = real_runtime();
-    driven.block_on(async {
-        wheel.sleep(ms(50)).await;
-        assert!(wheel.timeout(ms(20), pending::<()>()).await.is_err());
-    });
-    assert!(!stuck.is_woken());
-    not_driven.block_on(&mut *stuck);
-    drop(stuck);
-    assert_at_rest(&wheel);
-}
-
-#[test]
-fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
-    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
-        for stage in 0..7 {
-            let wheel = Wheel::new();
-            let runtime = make_runtime();
-            let kept = runtime.block_on(async {
-                let mut sleep = match stage {
-                    0 => task::spawn(wheel.sleep(ms(20))),
-                    _ => waiting_task(|| wheel.sleep(ms(20))),
-                };
-                match stage {
-                    2 => settle().await,
-                    3 => sleep.reset_at(Instant::now() + ms(40)),
-                    4 => sleep.reset_at(Instant::now() + ms(1)),
-                    5 => wheel.sleep(ms(40)).await, // expired, not polled
-                    6 => {
-                        wheel.sleep(ms(40)).await;
-                        assert_ready!(sleep.poll());
-                    }
-                    _ => {}
-                }
-                sleep
-            });
-            drop(runtime);
-            if (1..=4).contains(&stage) {
-                assert!(kept.is_woken(), "stage {stage}: it is to be polled elsewhere");
-            }
-            assert_adds_up(&wheel);
-            // Half of them go with their runtime, the others on the next one.
-            let other = wheel.sleep(ms(5));
-            if stage % 2 == 0 {
-                drop(kept);
-                assert_at_rest(&wheel);
-            } else {
-                make_runtime().block_on(kept);
-            }
-            make_runtime().block_on(other);
-            assert_at_rest(&wheel);
-        }
-    }
 }
 
 /// Tokio's alternative timer fires all its timers when the runtime shuts down, and only then are tasks
@@ -249,39 +138,6 @@ fn a_runtime_that_goes_while_its_driver_is_at_work_disturbs_no_other() {
     drop(sleep);
     drop(other);
     assert_at_rest(&wheel);
-}
-
-/// In a process of its own, which aborts at a panic, whether or not that would be caught.
-#[test]
-fn a_runtime_that_is_dropped_while_its_tasks_sleep_panics_nowhere() {
-    const CHILD: &str = "TICKWHEEL_TEST_ABORTS";
-    if env::var_os(CHILD).is_some() {
-        panic::set_hook(Box::new(|info| {
-            eprintln!("{info}");
-            abort();
-        }));
-        return (0..100).for_each(drop_while_tasks_sleep);
-    }
-    let name = "runtime_ends::a_runtime_that_is_dropped_while_its_tasks_sleep_panics_nowhere";
-    let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
-    assert!(child.status().unwrap().success());
-}
-
-fn drop_while_tasks_sleep(round: u64) {
-    let (runtime, wheel) = (threaded_runtime(2), Wheel::new());
-    for task in 0..8 {
-        let (wheel, mut random) = (wheel.clone(), fastrand::Rng::with_seed(8 * round + task));
-        runtime.spawn(async move {
-            loop {
-                wheel.sleep(Duration::from_micros(random.u64(500..2_600))).await;
-            }
-        });
-    }
-    thread::sleep(Duration::from_micros(100 * (round % 40)));
-    drop(runtime);
-    assert_eq!(wheel.pending(), 0);
-    assert_adds_up(&wheel);
 }
 
 /// Tokio's own are over then: the usual ones panic, and the alternative ones have elapsed.

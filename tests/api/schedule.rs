@@ -609,25 +609,3 @@ async fn its_debug_output_tells_the_stage() {
         Poll::Ready(Err(ScheduleError::Cancelled))
     );
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_of_tasks_that_never_start_does_not_starve_its_runtime() {
-    let closed = Wheel::new();
-    drop(closed.shutdown());
-    let full = Wheel::builder().max_pending(1).build().unwrap();
-    let _occupant = full.schedule(SECOND * 3_600, async {});
-    let open = Wheel::new();
-    for kind in ["shut down", "refused", "cancelled"] {
-        let other = tokio::spawn(async {});
-        for _ in 0..1_000 {
-            let task = match kind {
-                "shut down" => closed.schedule(TICK, async {}),
-                "refused" => full.schedule(TICK, async {}),
-                _ => open.schedule(TICK, async {}),
-            };
-            assert_eq!(task.cancel(), kind == "cancelled");
-            task.await.unwrap_err();
-        }
-        assert!(other.is_finished(), "tasks that are {kind} starved the runtime");
-    }
-}

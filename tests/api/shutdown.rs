@@ -24,7 +24,7 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_due, ms, paused_runtime, real_runtime, register, register_for, settle,
+    DAY, SECOND, TICK, advance, ms, paused_runtime, real_runtime, register, register_for, settle,
     threaded_runtime, waiting_task,
 };
 
@@ -103,49 +103,6 @@ async fn later_ones_resolve_at_their_first_poll_zero_durations_included() {
     }
     assert_eq!(wheel.metrics().registered, 1);
     assert_eq!(wheel.pending(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_cannot_fail_waits_on() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
-    let mut timeout = task::spawn(wheel.timeout(SECOND * 2, pending::<()>()));
-    let mut idle = task::spawn(wheel.idle_timer(SECOND * 3));
-    let mut interval = wheel.interval_at(start + SECOND * 4, SECOND);
-    assert_pending!(sleep.poll());
-    assert_pending!(timeout.poll());
-    assert_pending!(idle.poll());
-    register(&mut std::pin::pin!(interval.tick()));
-    advance(ms(500)).await;
-    drop(wheel.shutdown());
-    assert_eq!(wheel.pending(), 4);
-    assert!(!sleep.is_woken() && !timeout.is_woken() && !idle.is_woken());
-    sleep.await;
-    assert_due(start, SECOND);
-    assert!(timeout.await.is_err());
-    assert_due(start, SECOND * 2);
-    idle.await;
-    assert_due(start, SECOND * 3);
-    for tick in [4, 5, 6] {
-        assert_eq!(interval.tick().await, start + SECOND * tick);
-        assert_due(start, SECOND * tick);
-    }
-    // So does what begins only now, zero durations included.
-    wheel.sleep(SECOND).await;
-    assert_due(start, SECOND * 7);
-    assert!(wheel.timeout(SECOND, pending::<()>()).await.is_err());
-    assert_due(start, SECOND * 8);
-    assert_eq!(wheel.sleep(Duration::ZERO).now_or_never(), Some(()));
-    assert!(
-        wheel
-            .timeout(Duration::ZERO, pending::<()>())
-            .now_or_never()
-            .unwrap()
-            .is_err()
-    );
-    assert!(wheel.interval(SECOND).tick().now_or_never().is_some());
-    assert_eq!(wheel.idle_timer(Duration::ZERO).now_or_never(), Some(()));
 }
 
 #[tokio::test(start_paused = true)]

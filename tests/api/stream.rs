@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 
-use support::{TICK, assert_due, full_wheel, ms};
+use support::{TICK, assert_due, ms};
 
 /// Yields 0, 1, 2 and so on, each `pauses[n]` ms after the one before it was taken in.
 fn items(pauses: &[u64]) -> impl Stream<Item = usize> + Unpin + use<> {
@@ -93,25 +93,6 @@ async fn timeout_that_overflows_the_clock_never_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_holds_on_a_full_wheel_and_on_one_shut_down() {
-    let (wheel, _occupant) = full_wheel();
-    for shut_down in [false, true] {
-        if shut_down {
-            drop(wheel.shutdown());
-        }
-        let start = Instant::now();
-        let mut items = items(&[50, 50]).timeout(&wheel, ms(10)).map(elapsed);
-        for pause in [0, 50] {
-            assert_eq!(items.next().await, Some(Err(())));
-            assert_due(start, ms(pause + 10));
-            assert!(items.next().await.unwrap().is_ok());
-            assert_due(start, ms(pause + 50));
-        }
-    }
-    assert_eq!(wheel.metrics().rejected, 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn timeout_repeating_yields_what_that_of_tokio_stream_does() {
     for pauses in [&[][..], &[5], &[530], &[50, 150, 50, 350, 130, 10]] {
         let wheel = Wheel::new();
@@ -131,23 +112,6 @@ async fn timeout_repeating_reports_at_once_with_an_interval_that_does() {
     let seen = record(items(&[250]).timeout_repeating(interval)).await;
     let errors = seen.iter().filter(|(_, item)| item.is_err()).count();
     assert_eq!((errors, seen[0].0), (3, Duration::ZERO), "{seen:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn timeout_repeating_holds_on_a_wheel_shut_down() {
-    let wheel = Wheel::new();
-    drop(wheel.shutdown());
-    let start = Instant::now() + ms(20);
-    let seen = record(
-        items(&[50])
-            .timeout_repeating(wheel.interval_at(start, ms(20)))
-            .map(elapsed),
-    )
-    .await;
-    assert_eq!(
-        seen.iter().map(|(_, item)| *item).collect::<Vec<_>>(),
-        [Err(()), Err(()), Ok(0)]
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,15 +153,6 @@ async fn a_throttle_of_no_time_makes_no_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttle_holds_on_a_full_wheel_and_on_one_shut_down() {
-    let (wheel, _occupant) = full_wheel();
-    assert_a_second_apart(&wheel).await;
-    assert_eq!(wheel.metrics().rejected, 0);
-    drop(wheel.shutdown());
-    assert_a_second_apart(&wheel).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn throttle_pauses_once_for_an_item_and_not_for_the_end() {
     let wheel = Wheel::new();
     let mut slow = items(&[0, 1000]).throttle(&wheel, ms(100));
@@ -228,15 +183,6 @@ async fn chunks_timeout_yields_what_that_of_tokio_stream_does() {
         let theirs = tokio_stream::StreamExt::chunks_timeout(items(pauses), 3, ms(105));
         assert_same(&ours, &record(theirs).await);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn chunks_timeout_holds_on_a_wheel_shut_down() {
-    let wheel = Wheel::new();
-    drop(wheel.shutdown());
-    let seen = record(items(&[50, 40, 500]).chunks_timeout(&wheel, 10, ms(200))).await;
-    assert_eq!(seen[0].1, [0, 1]);
-    assert!(seen[0].0 >= ms(250) && seen[0].0 < ms(250) + TICK, "{seen:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,17 +1,12 @@
 //! `tickwheel::time`, used by code that was written for `tokio::time`.
 
-use crate::support;
+use crate::{panics::panic_of, support};
 
 use std::{
     error::Error,
     future::{Future, pending, poll_fn, ready},
     io,
     pin::{Pin, pin},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::Poll,
 };
 
 use futures::FutureExt;
@@ -111,36 +106,6 @@ async fn what_it_makes_waits_on_the_global_wheel() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_concern_it() {
-    if !own_process::in_own_process(a_shutdown_does_not_concern_it, "") {
-        return;
-    }
-    let start = Instant::now();
-    let mut sleep = task::spawn(time::sleep(SECOND));
-    let mut timeout = task::spawn(time::timeout(SECOND * 2, pending::<()>()));
-    let mut interval = time::interval_at(start + SECOND * 3, SECOND);
-    assert_pending!(sleep.poll());
-    assert_pending!(timeout.poll());
-    assert!(futures::poll!(poll_fn(|cx| interval.poll_tick(cx))).is_pending());
-    advance(SECOND / 2).await;
-    drop(Wheel::global().shutdown());
-    assert!(!sleep.is_woken() && !timeout.is_woken());
-    sleep.await;
-    assert_due(start, SECOND);
-    assert!(timeout.await.is_err());
-    assert_due(start, SECOND * 2);
-    assert_eq!(interval.tick().await, start + SECOND * 3);
-    interval.reset_after(SECOND * 3);
-    assert_eq!(interval.tick().await, start + SECOND * 6);
-    time::sleep(SECOND).await;
-    assert_due(start, SECOND * 7);
-    assert_eq!(time::timeout(Duration::ZERO, ready(7)).await, Ok(7));
-    assert!(time::timeout(Duration::ZERO, pending::<()>()).await.is_err());
-    assert!(Wheel::global().is_shutdown());
-    assert_at_rest(&Wheel::global());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_timeout_hands_its_future_back() {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let mut timeout = task::spawn(time::timeout(SECOND, receiver));
@@ -151,69 +116,11 @@ async fn a_timeout_hands_its_future_back() {
     assert_eq!(assert_ready_ok!(timeout.poll()), Ok(7));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_future_that_uses_up_the_budget_does_not_keep_its_timeout_from_elapsing() {
-    let spinning = time::timeout(ms(10), async {
-        loop {
-            tokio::task::coop::consume_budget().await;
-            // The clock stands still while somebody has work: he moves it himself.
-            if tokio::task::coop::has_budget_remaining() {
-                continue;
-            }
-            tokio::time::advance(ms(1)).await;
-        }
-    });
-    let outcome: Result<(), _> = spinning.await;
-    assert!(outcome.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_over_what_is_ready_lets_others_run() {
-    let polls = AtomicUsize::new(0);
-    let mut spinning = Box::pin(async {
-        let mut sleep = time::sleep(Duration::ZERO);
-        (&mut sleep).await;
-        loop {
-            (&mut sleep).await;
-            polls.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    for _ in 0..10 {
-        let polled: Poll<()> = poll_fn(|cx| Poll::Ready(spinning.as_mut().poll(cx))).await;
-        assert!(polled.is_pending());
-        time_passes().await;
-    }
-    assert!(polls.load(Ordering::Relaxed) > 0);
-}
-
-async fn time_passes() {
-    tokio::time::advance(ms(20)).await;
-    settle().await;
-}
-
 #[test]
 fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
     const OUTSIDE: &str =
         "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
     const OF_ZERO: &str = "`period` must be non-zero.";
-    static PLACE: Mutex<Option<String>> = Mutex::new(None);
-    /// What it says, and the file that it names.
-    fn panic_of(call: fn()) -> (String, String) {
-        *PLACE.lock().unwrap() = None;
-        let words = match std::panic::catch_unwind(call).unwrap_err().downcast::<&str>() {
-            Ok(words) => words.to_string(),
-            Err(other) => *other.downcast::<String>().unwrap(),
-        };
-        (words, PLACE.lock().unwrap().take().expect("a place"))
-    }
-    let hook = Arc::new(std::panic::take_hook());
-    let (others, this_thread) = (hook.clone(), std::thread::current().id());
-    std::panic::set_hook(Box::new(move |panic| {
-        if std::thread::current().id() != this_thread {
-            return others(panic);
-        }
-        *PLACE.lock().unwrap() = panic.location().map(|place| place.file().to_string());
-    }));
     let constructors: [fn(); 6] = [
         || drop(time::sleep(SECOND)),
         || drop(time::sleep_until(Instant::now())),
@@ -253,7 +160,6 @@ fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
             [timeout, timeout_at].map(panic_of),
         )
     };
-    std::panic::set_hook(Box::new(move |panic| hook(panic)));
     let here = |words: &str| (words.to_owned(), file!().to_owned());
     assert_eq!(of_zero, [(); 4].map(|()| here(OF_ZERO)));
     assert_eq!(outside, [(); 6].map(|()| here(OUTSIDE)));
@@ -300,19 +206,6 @@ fn an_advance_ends_in_a_runtime_that_nobody_drives() {
         assert!(!sleep.is_woken());
         runtime.block_on(sleep);
     });
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_elapses_at_once_though_its_future_has_used_up_the_budget() {
-    let greedy = poll_fn(|cx| {
-        while std::pin::pin!(tokio::task::coop::consume_budget())
-            .poll(cx)
-            .is_ready()
-        {}
-        Poll::<()>::Pending
-    });
-    let mut timeout = task::spawn(time::timeout(Duration::ZERO, greedy));
-    tokio_test::assert_ready!(timeout.poll()).unwrap_err();
 }
 
 /// Tokio rounds deadlines up to milliseconds since the start of the runtime, so a sleep of a second that

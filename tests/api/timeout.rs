@@ -185,33 +185,6 @@ async fn an_error_says_what_happened_and_becomes_an_io_error() {
 
 // The cooperative budget.
 
-#[tokio::test(start_paused = true)]
-async fn a_future_that_always_uses_up_the_budget_does_not_keep_its_timeout_from_elapsing() {
-    let wheel = Wheel::new();
-    for at in [false, true] {
-        let exhausting = async {
-            loop {
-                tokio::task::coop::consume_budget().await;
-            }
-        };
-        let task = if at {
-            tokio::spawn(wheel.timeout_at::<Pin<Box<dyn Future<Output = ()> + Send>>>(
-                Instant::now() + ms(100),
-                Box::pin(exhausting),
-            ))
-        } else {
-            tokio::spawn(
-                wheel.timeout::<Pin<Box<dyn Future<Output = ()> + Send>>>(ms(100), Box::pin(exhausting)),
-            )
-        };
-        for _ in 0..20 {
-            advance(ms(10)).await;
-        }
-        assert!(task.is_finished(), "twice its time has passed");
-        assert!(task.await.unwrap().is_err());
-    }
-}
-
 /// As with Tokio's from 1.54 on, no timer is made for it.
 #[test]
 fn a_duration_that_overflows_the_clock_needs_no_runtime_and_never_elapses() {

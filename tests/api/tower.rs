@@ -87,29 +87,6 @@ async fn errors_and_readiness_are_those_of_the_service_inside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_or_shut_down_wheel_refuses_no_request() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.try_sleep(60 * SECOND);
-    support::register(&mut occupant);
-    let silent = service_fn(async |_: &str| pending::<Result<&'static str, Infallible>>().await);
-    let service = Timeout::new(&wheel, SECOND, silent);
-    for is_shut_down in [false, true] {
-        if is_shut_down {
-            drop(wheel.shutdown());
-        }
-        let start = Instant::now();
-        assert!(is_elapsed(service.clone().oneshot("first").await));
-        let answering = service.clone().respond_with(|error| {
-            assert_eq!(error.to_string(), "deadline has elapsed");
-            "late"
-        });
-        assert_eq!(answering.oneshot("second").await, Ok("late"));
-        assert!(start.elapsed() >= 2 * SECOND && start.elapsed() < 2 * SECOND + 4 * TICK);
-    }
-    assert_eq!(wheel.metrics().rejected, 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn it_stacks_under_a_service_builder() {
     let wheel = Wheel::new();
     let service = ServiceBuilder::new()

@@ -27,9 +27,7 @@ use hyper::{
     server::conn::{http1, http2},
 };
 use hyper_util::{
-    client::legacy::Client,
     rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
     service::TowerToHyperService,
 };
 use tickwheel::{
@@ -42,7 +40,6 @@ use tickwheel::{
 };
 use tokio::{
     io::duplex,
-    net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinHandle, coop::consume_budget},
     time::{Instant, sleep},
@@ -179,23 +176,6 @@ async fn frames_that_are_ready_cost_no_timer_and_a_body_that_ends_frees_its_time
     ));
     assert_eq!(failing.frame().await.unwrap().unwrap_err().to_string(), "broken");
     assert_eq!(wheel.pending(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_full_or_shut_down_wheel_refuses_no_body() {
-    let (full, _pending) = support::full_wheel();
-    let ended = Wheel::new();
-    drop(ended.shutdown());
-    for wheel in [full, ended] {
-        let start = Instant::now();
-        let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let error = TimeoutBody::new(&wheel, SECOND, silent)
-            .collect()
-            .await
-            .unwrap_err();
-        assert_elapsed(&*error, LimitError::Timeout, SECOND);
-        assert_due(start, SECOND);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -662,59 +642,6 @@ where
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().into()).unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_handler_of_an_upload_hears_of_the_deadline_or_of_the_timeout() {
-    for version in VERSIONS {
-        let ten_seconds = || StreamBody::new(Box::pin(trickle(10, SECOND)));
-        let layer = DeadlineLayer::from_request(|_: &Request<Incoming>| Some(ms(2_500))).bodies(true);
-        assert_eq!(
-            upload(version, layer.layer(service_fn(report)), ten_seconds()).await,
-            "deadline has elapsed: the request body did not end within the 2.5s of its request"
-        );
-
-        let layer = |timeout| RequestBodyTimeoutLayer::new(&Wheel::new(), timeout);
-        let told = upload(
-            version,
-            layer(2 * SECOND).layer(service_fn(report)),
-            ten_seconds(),
-        )
-        .await;
-        assert_eq!(told, "10 bytes, 0 trailers", "no gap is too long");
-        let stalled = StreamBody::new(Box::pin(trickle(3, SECOND).chain(stream::pending())));
-        let start = Instant::now();
-        assert_eq!(
-            upload(version, layer(2 * SECOND).layer(service_fn(report)), stalled).await,
-            "timeout has elapsed: no frame of the request body came for 2s"
-        );
-        assert_due(start, 5 * SECOND);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stalled_download_gives_its_permit_back() {
-    for version in VERSIONS {
-        let wheel = Wheel::new();
-        let permits = Arc::new(Semaphore::new(1));
-        let given = permits.clone();
-        let downloads = service_fn(move |_: Request<Incoming>| {
-            let permit = given.clone().try_acquire_owned().unwrap();
-            answer(holding(permit, 2, 1_000 * SECOND))
-        });
-        let layer = ResponseBodyTimeoutLayer::new(&wheel, 2 * SECOND);
-        let (mut client, server) = connect(version, layer.layer(downloads)).await;
-        let start = Instant::now();
-        let mut response = client.call(post(Empty::<Bytes>::new())).await.unwrap();
-        read(response.body_mut()).await.1.unwrap_err();
-        assert_due(start, 2 * SECOND);
-        assert_eq!((permits.available_permits(), wheel.pending()), (1, 0));
-        drop((client, response));
-        let outcome = server.await.unwrap();
-        if version == Version::Http1 {
-            assert_elapsed(&outcome.unwrap_err(), LimitError::Timeout, 2 * SECOND);
-        }
-    }
-}
-
 /// Asserts that a request failed because its body elapsed. hyper's client tells the reason by HTTP/1 only.
 #[track_caller]
 fn assert_sent(version: Version, error: &hyper::Error, limit: LimitError, duration: Duration) {
@@ -964,59 +891,6 @@ async fn an_axum_server_cuts_off_downloads_and_hears_of_uploads() {
             ask("/silent", 0, SECOND).await,
             (String::new(), false, 2 * SECOND),
             "{version:?}"
-        );
-    }
-}
-
-/// By TCP and on the real clock, many at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_real_clock_downloads_end_at_their_deadline_and_not_before() {
-    const DOWNLOADS: usize = 50;
-    let permits = Arc::new(Semaphore::new(DOWNLOADS));
-    let given = permits.clone();
-    let download = async move || {
-        let permit = given.clone().try_acquire_owned().unwrap();
-        axum::body::Body::new(holding(permit, 1_000, ms(10)))
-    };
-    let layer = DeadlineLayer::from_request(|_: &AxumRequest| Some(ms(100)))
-        .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
-        .bodies(true);
-    let service = TowerToHyperService::new(Router::new().route("/", any(download)).layer(layer));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let http = auto::Builder::new(TokioExecutor::new());
-            let service = service.clone();
-            tokio::spawn(async move {
-                http.serve_connection(TokioIo::new(stream), service)
-                    .await
-                    .unwrap_or(())
-            });
-        }
-    });
-    for version in VERSIONS {
-        let mut client = Client::builder(TokioExecutor::new());
-        let client = client.http2_only(version == Version::Http2).build_http();
-        let downloads = (0..DOWNLOADS).map(|_| {
-            let request = Request::get(format!("http://{address}/")).body(Empty::<Bytes>::new());
-            let response = client.request(request.unwrap());
-            async {
-                let start = Instant::now();
-                let mut response = response.await.unwrap();
-                let (bytes, outcome) = read(response.body_mut()).await;
-                outcome.unwrap_err();
-                // The time counts from the arrival of the request.
-                assert!(start.elapsed() >= ms(100) && bytes <= 10, "{version:?}: {bytes}");
-            }
-        });
-        futures::future::join_all(downloads).await;
-        let all = permits.acquire_many(DOWNLOADS as u32);
-        drop(
-            tokio::time::timeout(60 * SECOND, all)
-                .await
-                .expect("a permit is kept")
-                .unwrap(),
         );
     }
 }

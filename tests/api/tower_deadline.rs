@@ -13,11 +13,8 @@ use std::{
 };
 
 use axum::{
-    Router,
     body::Body,
-    http::{HeaderMap, Request, StatusCode},
-    response::IntoResponse,
-    routing::get,
+    http::{HeaderMap, Request},
 };
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use tickwheel::{
@@ -226,38 +223,6 @@ async fn a_sooner_deadline_that_a_request_states_stays() {
         }
         assert_eq!(header.unreadable(), 0, "only what a server reads counts");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_is_a_layer_of_an_axum_router() {
-    let header = DeadlineHeader::envoy_expected_rq_timeout_ms();
-    let app = Router::new()
-        .route("/left", get(|| async { format!("{:?}", deadline::remaining()) }))
-        .route("/slow", get(pending::<&str>))
-        .layer(
-            DeadlineLayer::from_request(header.reader())
-                .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response()),
-        );
-    let ask = |path: &'static str, left: Option<&str>| {
-        let request = Request::get(path);
-        let request = match left {
-            Some(left) => request.header("x-envoy-expected-rq-timeout-ms", left),
-            None => request,
-        };
-        let response = app.clone().oneshot(request.body(Body::empty()).unwrap());
-        async {
-            let response = response.await.unwrap();
-            let status = response.status();
-            let body = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
-            (status.as_u16(), String::from_utf8(body.into()).unwrap())
-        }
-    };
-    assert_eq!(ask("/left", Some("300")).await, (200, "Some(300ms)".into()));
-    assert_eq!(ask("/left", None).await, (200, "None".into()));
-    assert_eq!(ask("/left", Some("soon")).await, (200, "None".into()));
-    assert_eq!(header.unreadable(), 1);
-    assert_eq!(ask("/slow", Some("300")).await, (504, String::new()));
-    assert_eq!(ask("/left", Some("0")).await, (504, String::new()));
 }
 
 // What the headers say.

@@ -59,22 +59,6 @@ fn it_goes_by_the_runtime_that_polls_when_its_own_has_ended() {
     }
 }
 
-/// A task is the first that uses it, after its runtime has ended.
-#[test]
-fn a_task_runs_where_it_is_scheduled_when_its_own_runtime_has_ended() {
-    for is_used in [false, true] {
-        let timers = multi(1);
-        let wheel = wheel_on(&timers);
-        if is_used {
-            timers.block_on(async { wheel.sleep(ms(1)).await });
-        }
-        drop(timers);
-        current().block_on(async {
-            assert_eq!(found("a task", wheel.schedule(ms(2), async { 7 })).await, Ok(7));
-        });
-    }
-}
-
 /// Its runtime ends at any moment, while threads of no runtime and tasks of another use it.
 #[test]
 fn its_runtime_ends_while_it_is_used() {
@@ -195,4 +179,37 @@ fn a_queue_on_it_needs_neither_timers_nor_a_clock_where_it_is_polled() {
             assert!(start.elapsed() >= ms(20), "early");
         });
     }
+}
+
+/// Timers are started, reset and dropped from a thread of no runtime, on a wheel that was given one, while
+/// wakers do the same.
+#[test]
+fn threads_of_no_runtime_use_it_while_its_wakers_do() {
+    let until = std::time::Instant::now() + SECOND;
+    let timers = multi(1);
+    let wheel = wheel_on(&timers);
+    let at_random = |random: &mut fastrand::Rng| Duration::from_micros(random.u64(0..30_000));
+    let rage = |seed: u64| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        while std::time::Instant::now() < until {
+            futures::executor::block_on(async {
+                let deadline = Instant::now() + at_random(&mut random);
+                let mut sleep = wheel.sleep_until(deadline);
+                let mut another = wheel.sleep(at_random(&mut random));
+                let own = wheel.clone();
+                let waker = crate::support::waker_of(move || {
+                    let mut sleep = own.sleep(ms(1));
+                    let _ = poll_for_nobody(&mut sleep).expect("it needs no runtime");
+                    sleep.reset_at(Instant::now());
+                });
+                let _ = std::pin::pin!(&mut another).poll(&mut Context::from_waker(&waker));
+                (&mut sleep).await;
+                assert_not_early(deadline);
+                another.reset_at(Instant::now() + at_random(&mut random));
+                (&mut another).await;
+                assert_not_early(another.deadline());
+            });
+        }
+    };
+    thread::scope(|scope| (0..4).for_each(|seed| drop(scope.spawn(move || rage(seed)))));
 }

@@ -11,5 +11,4 @@ mod leaks;
 mod nesting;
 mod play;
 mod spares;
-mod storm;
 mod tokio_alike;

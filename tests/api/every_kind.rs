@@ -1,0 +1,215 @@
+//! The same scenes for every kind of timer that is never refused.
+
+use std::{
+    future::{pending, poll_fn},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::LocalBoxFuture, poll};
+use tickwheel::{DelayQueue, Wheel, deadline};
+use tokio::{runtime::Builder, time::Instant};
+use tokio_test::{assert_pending, task};
+
+use crate::{
+    panics::panic_of,
+    support::{DAY, SECOND, TICK, assert_at_rest, full_wheel, paused_runtime},
+};
+
+type Kind = (&'static str, LocalBoxFuture<'static, ()>);
+
+/// A kind, with its `.await` in this file.
+macro_rules! kind {
+    ($name:expr, $waits:expr) => {
+        ($name, {
+            let waits = $waits;
+            async move { _ = waits.await }.boxed_local()
+        })
+    };
+}
+
+/// What waits for `duration` on a wheel.
+fn kinds(wheel: &Wheel, duration: Duration) -> Vec<Kind> {
+    let (at, label) = (Instant::now() + duration, wheel.labelled("label"));
+    let mut interval = wheel.interval_at(at, DAY);
+    let mut queue = DelayQueue::on(wheel);
+    queue.insert_at((), at);
+    vec![
+        kind!("sleep", wheel.sleep(duration)),
+        kind!("sleep_until", wheel.sleep_until(at)),
+        kind!("timeout", wheel.timeout(duration, pending::<()>())),
+        kind!("timeout_at", wheel.timeout_at(at, pending::<()>())),
+        kind!("idle timer", wheel.idle_timer(duration)),
+        kind!("interval", async move { interval.tick().await }),
+        kind!("labelled timeout", label.timeout(duration, pending::<()>())),
+        kind!("labelled scope", label.within(duration, pending::<()>())),
+        kind!("delay queue", poll_fn(move |cx| queue.poll_expired(cx))),
+    ]
+}
+
+#[cfg(not(all(feature = "hyper", feature = "io", feature = "stream", feature = "tower")))]
+fn integrations(_: &Wheel) -> Vec<Kind> {
+    Vec::new()
+}
+
+/// What waits for a second on a wheel in other crates' traits.
+#[cfg(all(feature = "hyper", feature = "io", feature = "stream", feature = "tower"))]
+fn integrations(wheel: &Wheel) -> Vec<Kind> {
+    use std::convert::Infallible;
+
+    use futures::stream::{iter, pending as silence};
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::{
+        body::{Bytes, Frame},
+        rt::Timer,
+    };
+    use tickwheel::{
+        io::TimeoutStream,
+        stream::WheelStreamExt,
+        tower::{Timeout, TimeoutBody},
+    };
+    use tokio::io::AsyncReadExt;
+    use tower::{ServiceExt, service_fn};
+
+    let [(peer, mut read), (other, mut idle)] = [(); 2].map(|()| {
+        let (peer, stream) = tokio::io::duplex(16);
+        (peer, TimeoutStream::new(wheel, stream))
+    });
+    read.set_read_timeout(Some(SECOND));
+    idle.set_idle_timeout(Some(SECOND));
+    let mut interval = wheel.interval_at(Instant::now() + SECOND, SECOND);
+    let mut timed = Box::pin(silence::<()>().timeout(wheel, SECOND));
+    let mut chunks = Box::pin(iter([()]).chain(silence()).chunks_timeout(wheel, 2, SECOND));
+    let throttled = iter([(); 2]).throttle(wheel, SECOND);
+    let answers = service_fn(|()| pending::<Result<(), Infallible>>());
+    let service = Timeout::new(wheel, SECOND, answers);
+    let body = StreamBody::new(silence::<Result<Frame<Bytes>, Infallible>>());
+    let body = TimeoutBody::new(wheel, SECOND, body);
+    let sleep = Timer::sleep(wheel, SECOND);
+    vec![
+        kind!("read", async move { (read.read_u8().await, peer) }),
+        kind!(
+            "stream without traffic",
+            async move { (idle.read_u8().await, other) }
+        ),
+        kind!("stream of an interval", async move { interval.next().await }),
+        kind!("timeout of a stream", async move { timed.next().await }),
+        kind!("chunks of a stream", async move { chunks.next().await }),
+        kind!("throttle", throttled.take(2).collect::<Vec<_>>()),
+        kind!("service", service.oneshot(())),
+        kind!("body", body.collect()),
+        kind!("timer of hyper", sleep),
+    ]
+}
+
+fn all_kinds(wheel: &Wheel) -> Vec<Kind> {
+    kinds(wheel, SECOND)
+        .into_iter()
+        .chain(integrations(wheel))
+        .collect()
+}
+
+async fn assert_takes_a_second(kinds: Vec<Kind>, scene: &str) {
+    let start = Instant::now();
+    let waits = kinds.into_iter().map(|(name, waits)| async move {
+        waits.await;
+        let took = start.elapsed();
+        assert!(
+            took >= SECOND && took < SECOND + TICK * 2,
+            "{name}, {scene}: {took:?}"
+        );
+    });
+    futures::future::join_all(waits).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_wheel_refuses_none_and_none_takes_a_place() {
+    let (wheel, occupant) = full_wheel();
+    assert_takes_a_second(all_kinds(&wheel), "on a full wheel").await;
+    assert_eq!((wheel.metrics().rejected, wheel.pending()), (0, 1));
+    drop(occupant);
+    let mut waiting: Vec<_> = all_kinds(&wheel);
+    for (name, waits) in &mut waiting {
+        assert!(poll!(waits).is_pending(), "{name}");
+    }
+    assert!(wheel.pending() >= waiting.len());
+    assert!(
+        poll!(&mut wheel.try_sleep(SECOND)).is_pending(),
+        "there is room for one"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_concerns_neither_those_that_wait_nor_those_to_come() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut waiting: Vec<_> = all_kinds(&wheel)
+        .into_iter()
+        .map(|(name, waits)| (name, task::spawn(waits)))
+        .collect();
+    for (_, waits) in &mut waiting {
+        assert_pending!(waits.poll());
+    }
+    drop(wheel.shutdown());
+    for (name, waits) in &waiting {
+        assert!(!waits.is_woken(), "{name}");
+    }
+    for (name, waits) in waiting {
+        waits.await;
+        assert!(start.elapsed() >= SECOND, "{name}");
+    }
+    assert!(start.elapsed() < SECOND + TICK * 2);
+    assert_takes_a_second(all_kinds(&wheel), "after a shutdown").await;
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drop_cancels_at_once() {
+    let wheel = Wheel::new();
+    for (name, mut waits) in all_kinds(&wheel) {
+        assert!(poll!(&mut waits).is_pending(), "{name}");
+        assert_eq!(wheel.pending(), 1, "{name}");
+        drop(waits);
+        assert_eq!(wheel.pending(), 0, "{name}");
+    }
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_first_poll_where_there_is_no_timer_panics_in_tokios_words_and_names_the_await() {
+    let wheel = Wheel::new();
+    let without_timers = Builder::new_current_thread().build().unwrap();
+    for (runtime, tokios) in [
+        (
+            None,
+            "there is no reactor running, must be called from the context of a Tokio 1.x runtime",
+        ),
+        (Some(without_timers), "timers are disabled"),
+    ] {
+        let _entered = runtime.as_ref().map(|runtime| runtime.enter());
+        let others = [
+            kind!(
+                "scope of the global wheel",
+                deadline::within(SECOND, pending::<()>())
+            ),
+            kind!(
+                "timeout that says which limit",
+                deadline::timeout(SECOND, pending::<()>())
+            ),
+            kind!("try_sleep", wheel.try_sleep(SECOND)),
+            kind!("try_timeout", wheel.try_timeout(SECOND, pending::<()>())),
+        ];
+        for (name, waits) in kinds(&wheel, DAY).into_iter().chain(others) {
+            let mut waits = task::spawn(waits);
+            let (words, place) = panic_of(|| _ = waits.poll());
+            assert!(words.contains(tokios), "{name}: {words}");
+            assert_eq!(place, file!(), "{name}");
+        }
+        if runtime.is_none() {
+            let (words, _) = panic_of(|| _ = task::spawn(wheel.sleep(DAY)).poll());
+            assert!(words.contains("Builder::handle"), "it says what to do: {words}");
+        }
+    }
+    paused_runtime()
+        .block_on(async { assert_takes_a_second(kinds(&wheel, SECOND), "after the panics").await });
+    assert_at_rest(&wheel);
+}

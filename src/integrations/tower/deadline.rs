@@ -5,7 +5,7 @@ use std::{
     future::Future,
     marker::PhantomData,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::{
     BoxError,
     body::{BodyScope, DeadlineBody},
-    wraps_a_service,
+    responds_in_time, serves_in_time, wraps_a_service,
 };
 use crate::{
     deadline::{Within, within_from_now},
@@ -170,15 +170,6 @@ impl<D, R, B> DeadlineLayer<D, R, B> {
     }
 }
 
-impl<S, D: Clone, R: Clone, B: Clone> Layer<S> for DeadlineLayer<D, R, B> {
-    type Service = Deadline<S, D, R, B>;
-
-    fn layer(&self, inner: S) -> Deadline<S, D, R, B> {
-        let layer = self.clone();
-        Deadline { inner, layer }
-    }
-}
-
 impl<D, R, B> fmt::Debug for DeadlineLayer<D, R, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadlineLayer").finish_non_exhaustive()
@@ -235,7 +226,7 @@ pub struct Deadline<S, D, R = (), B = ()> {
 }
 
 wraps_a_service! {
-    impl[S, D, R, B] Deadline<S, D, R, B>,
+    Deadline by DeadlineLayer<D, R, B>,
     "tickwheel::tower::DeadlineLayer::from_request(|_: &String| None).layer(\"a service\")"
 }
 
@@ -267,42 +258,11 @@ impl<S, D, R: Clone, B> Deadline<S, D, R, B> {
     }
 }
 
-impl<S, D, Sent> Service<Sent> for Deadline<S, D>
-where
-    S: Service<Sent, Error: Into<BoxError>>,
-    D: Fn(&Sent) -> Option<Duration>,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = DeadlineFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Sent) -> Self::Future {
-        let left = (self.layer.left)(&request);
-        self.call_within(left, false, |_| request)
-    }
-}
-
-impl<S, D, R, Sent> Service<Sent> for Deadline<S, D, R>
-where
-    S: Service<Sent>,
-    D: Fn(&Sent) -> Option<Duration>,
-    R: Fn(Elapsed) -> S::Response + Clone,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = DeadlineFuture<S::Future, R>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Sent) -> Self::Future {
-        let left = (self.layer.left)(&request);
-        self.call_within(left, false, |_| request)
+serves_in_time! {
+    impl[D: Option<Duration>] Deadline<S, D> => DeadlineFuture,
+    |service, request| {
+        let left = (service.layer.left)(&request);
+        service.call_within(left, false, |_| request)
     }
 }
 
@@ -357,35 +317,7 @@ pin_project! {
     }
 }
 
-impl<F, T, E> Future for DeadlineFuture<F>
-where
-    F: Future<Output = Result<T, E>>,
-    E: Into<BoxError>,
-{
-    type Output = Result<T, BoxError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().response.poll(cx).map(|in_time| match in_time {
-            Ok(outcome) => outcome.map_err(Into::into),
-            Err(elapsed) => Err(elapsed.into()),
-        })
-    }
-}
-
-impl<F, R, T, E> Future for DeadlineFuture<F, R>
-where
-    F: Future<Output = Result<T, E>>,
-    R: Fn(Elapsed) -> T,
-{
-    type Output = Result<T, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let respond = this.respond;
-        let in_time = this.response.poll(cx);
-        in_time.map(|in_time| in_time.unwrap_or_else(|elapsed| Ok(respond(elapsed))))
-    }
-}
+responds_in_time!(DeadlineFuture);
 
 impl<F, Answered, E> Future for DeadlineFuture<F, (), bool>
 where
@@ -396,12 +328,12 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let scope = *this.scope;
-        this.response.poll(cx).map(|in_time| match in_time {
-            Ok(Ok(response)) => Ok(scope.of_response(response)),
-            Ok(Err(error)) => Err(error.into()),
-            Err(elapsed) => Err(elapsed.into()),
-        })
+        let in_time = ready!(this.response.poll(cx));
+        Poll::Ready(
+            in_time?
+                .map(|response| this.scope.of_response(response))
+                .map_err(Into::into),
+        )
     }
 }
 
@@ -414,11 +346,10 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let (respond, scope) = (this.respond, *this.scope);
-        this.response.poll(cx).map(|in_time| match in_time {
-            Ok(outcome) => outcome.map(|response| scope.of_response(response)),
+        Poll::Ready(match ready!(this.response.poll(cx)) {
+            Ok(outcome) => outcome.map(|response| this.scope.of_response(response)),
             // The deadline has passed, and does not limit the answer to that.
-            Err(elapsed) => Ok(BodyScope::default().of_response(respond(elapsed))),
+            Err(elapsed) => Ok(BodyScope::default().of_response((this.respond)(elapsed))),
         })
     }
 }

@@ -39,11 +39,20 @@ pub use timeout::{Timeout, TimeoutFuture, TimeoutLayer};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Gives a service of this module its access to the service inside, and `Debug`, for which a closure need not
-/// be `Debug`. `$example` creates one around `"a service"`.
+/// Makes a service that of its layer, and gives it access to the service inside, and `Debug`, for which a
+/// closure need not be `Debug`. `$example` creates one around `"a service"`.
 macro_rules! wraps_a_service {
-    (impl[$($generics:tt)*] $Service:ident<$($arguments:ident),*>, $example:literal) => {
-        impl<$($generics)*> $Service<$($arguments),*> {
+    ($Service:ident by $Layer:ident<$($G:ident),*>, $example:literal) => {
+        impl<S, $($G: Clone),*> Layer<S> for $Layer<$($G),*> {
+            type Service = $Service<S, $($G),*>;
+
+            fn layer(&self, inner: S) -> $Service<S, $($G),*> {
+                let layer = self.clone();
+                $Service { inner, layer }
+            }
+        }
+
+        impl<S, $($G),*> $Service<S, $($G),*> {
             /// Returns a reference to the service inside.
             ///
             /// # Examples
@@ -84,7 +93,7 @@ macro_rules! wraps_a_service {
             }
         }
 
-        impl<$($generics)*> std::fmt::Debug for $Service<$($arguments),*>
+        impl<S, $($G),*> std::fmt::Debug for $Service<S, $($G),*>
         where
             S: std::fmt::Debug,
         {
@@ -98,3 +107,86 @@ macro_rules! wraps_a_service {
     };
 }
 use wraps_a_service;
+
+/// Implements `Service` for a service that may run out of time, without `respond_with` and with it. `$D` is
+/// the closure that returns the `$Time` of a request.
+macro_rules! serves_in_time {
+    (
+        impl[$($D:ident: $Time:ty)?] $Service:ident<S, $Duration:ty> => $Future:ident,
+        |$service:ident, $request:ident| $call:expr
+    ) => {
+        impl<S, $($D,)? Request> Service<Request> for $Service<S, $Duration>
+        where
+            S: Service<Request, Error: Into<BoxError>>,
+            $($D: Fn(&Request) -> $Time,)?
+        {
+            type Response = S::Response;
+            type Error = BoxError;
+            type Future = $Future<S::Future>;
+
+            fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+                self.inner.poll_ready(cx).map_err(Into::into)
+            }
+
+            fn call(&mut self, $request: Request) -> Self::Future {
+                let $service = self;
+                $call
+            }
+        }
+
+        impl<S, $($D,)? R, Request> Service<Request> for $Service<S, $Duration, R>
+        where
+            S: Service<Request>,
+            $($D: Fn(&Request) -> $Time,)?
+            R: Fn(Elapsed) -> S::Response + Clone,
+        {
+            type Response = S::Response;
+            type Error = S::Error;
+            type Future = $Future<S::Future, R>;
+
+            fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+                self.inner.poll_ready(cx)
+            }
+
+            fn call(&mut self, $request: Request) -> Self::Future {
+                let $service = self;
+                $call
+            }
+        }
+    };
+}
+use serves_in_time;
+
+/// Implements `Future` for the response future of such a service, whose field `response` completes with an
+/// `Elapsed` if there is no time left.
+macro_rules! responds_in_time {
+    ($Future:ident) => {
+        impl<F, T, E> Future for $Future<F>
+        where
+            F: Future<Output = Result<T, E>>,
+            E: Into<BoxError>,
+        {
+            type Output = Result<T, BoxError>;
+
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+                let in_time = ready!(self.project().response.poll(cx));
+                Poll::Ready(in_time?.map_err(Into::into))
+            }
+        }
+
+        impl<F, R, T, E> Future for $Future<F, R>
+        where
+            F: Future<Output = Result<T, E>>,
+            R: Fn(Elapsed) -> T,
+        {
+            type Output = Result<T, E>;
+
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+                let this = self.project();
+                let in_time = ready!(this.response.poll(cx));
+                Poll::Ready(in_time.unwrap_or_else(|elapsed| Ok((this.respond)(elapsed))))
+            }
+        }
+    };
+}
+use responds_in_time;

@@ -137,15 +137,6 @@ impl<W, B> PropagateLayer<W, B> {
     }
 }
 
-impl<S, W: Clone, B: Clone> Layer<S> for PropagateLayer<W, B> {
-    type Service = Propagate<S, W, B>;
-
-    fn layer(&self, inner: S) -> Propagate<S, W, B> {
-        let layer = self.clone();
-        Propagate { inner, layer }
-    }
-}
-
 impl<W, B> fmt::Debug for PropagateLayer<W, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PropagateLayer").finish_non_exhaustive()
@@ -181,7 +172,7 @@ pub struct Propagate<S, W, B = ()> {
 }
 
 wraps_a_service! {
-    impl[S, W, B] Propagate<S, W, B>,
+    Propagate by PropagateLayer<W, B>,
     "tickwheel::tower::PropagateLayer::new(|_: &mut String, _| ()).layer(\"a service\")"
 }
 

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{BoxError, wraps_a_service};
+use super::{BoxError, responds_in_time, serves_in_time, wraps_a_service};
 use crate::{error::Elapsed, timers::timeout, wheel::Wheel};
 
 /// A layer that wraps services in a [`Timeout`], which returns an error if a response takes too long.
@@ -147,15 +147,6 @@ impl<D> TimeoutLayer<D> {
     }
 }
 
-impl<S, D: Clone, R: Clone> Layer<S> for TimeoutLayer<D, R> {
-    type Service = Timeout<S, D, R>;
-
-    fn layer(&self, inner: S) -> Timeout<S, D, R> {
-        let layer = self.clone();
-        Timeout { inner, layer }
-    }
-}
-
 impl<D, R> fmt::Debug for TimeoutLayer<D, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimeoutLayer")
@@ -278,7 +269,7 @@ impl<S, D> Timeout<S, D> {
 }
 
 wraps_a_service! {
-    impl[S, D, R] Timeout<S, D, R>,
+    Timeout by TimeoutLayer<D, R>,
     "tickwheel::tower::Timeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
 }
 
@@ -294,76 +285,14 @@ impl<S, D, R: Clone> Timeout<S, D, R> {
     }
 }
 
-impl<S, Request> Service<Request> for Timeout<S>
-where
-    S: Service<Request, Error: Into<BoxError>>,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = TimeoutFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        self.call_within(self.layer.duration, request)
-    }
+serves_in_time! {
+    impl[] Timeout<S, Duration> => TimeoutFuture,
+    |service, request| service.call_within(service.layer.duration, request)
 }
 
-impl<S, D, Request> Service<Request> for Timeout<S, D>
-where
-    S: Service<Request, Error: Into<BoxError>>,
-    D: Fn(&Request) -> Duration,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = TimeoutFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        self.call_within((self.layer.duration)(&request), request)
-    }
-}
-
-impl<S, R, Request> Service<Request> for Timeout<S, Duration, R>
-where
-    S: Service<Request>,
-    R: Fn(Elapsed) -> S::Response + Clone,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = TimeoutFuture<S::Future, R>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        self.call_within(self.layer.duration, request)
-    }
-}
-
-impl<S, D, R, Request> Service<Request> for Timeout<S, D, R>
-where
-    S: Service<Request>,
-    D: Fn(&Request) -> Duration,
-    R: Fn(Elapsed) -> S::Response + Clone,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = TimeoutFuture<S::Future, R>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        self.call_within((self.layer.duration)(&request), request)
-    }
+serves_in_time! {
+    impl[D: Duration] Timeout<S, D> => TimeoutFuture,
+    |service, request| service.call_within((service.layer.duration)(&request), request)
 }
 
 pin_project! {
@@ -391,35 +320,7 @@ pin_project! {
     }
 }
 
-impl<F, T, E> Future for TimeoutFuture<F>
-where
-    F: Future<Output = Result<T, E>>,
-    E: Into<BoxError>,
-{
-    type Output = Result<T, BoxError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().response.poll(cx).map(|in_time| match in_time {
-            Ok(outcome) => outcome.map_err(Into::into),
-            Err(elapsed) => Err(elapsed.into()),
-        })
-    }
-}
-
-impl<F, R, T, E> Future for TimeoutFuture<F, R>
-where
-    F: Future<Output = Result<T, E>>,
-    R: Fn(Elapsed) -> T,
-{
-    type Output = Result<T, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let respond = this.respond;
-        let in_time = this.response.poll(cx);
-        in_time.map(|in_time| in_time.unwrap_or_else(|elapsed| Ok(respond(elapsed))))
-    }
-}
+responds_in_time!(TimeoutFuture);
 
 impl<F: fmt::Debug, R> fmt::Debug for TimeoutFuture<F, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -180,15 +180,6 @@ macro_rules! limits_frames {
             }
         }
 
-        impl<S> Layer<S> for $Layer {
-            type Service = $Service<S>;
-
-            fn layer(&self, inner: S) -> $Service<S> {
-                let layer = self.clone();
-                $Service { inner, layer }
-            }
-        }
-
         $(#[$service_docs])*
         #[derive(Clone)]
         pub struct $Service<S> {
@@ -263,7 +254,7 @@ limits_frames! {
 }
 
 wraps_a_service! {
-    impl[S] RequestBodyTimeout<S>,
+    RequestBodyTimeout by RequestBodyTimeoutLayer<>,
     "tickwheel::tower::RequestBodyTimeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
 }
 
@@ -335,7 +326,7 @@ limits_frames! {
 }
 
 wraps_a_service! {
-    impl[S] ResponseBodyTimeout<S>,
+    ResponseBodyTimeout by ResponseBodyTimeoutLayer<>,
     "tickwheel::tower::ResponseBodyTimeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
 }
 

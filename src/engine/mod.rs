@@ -34,8 +34,6 @@ pub(crate) mod shard;
 pub(crate) mod shared;
 #[cfg_attr(tickwheel_loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
-#[cfg(all(test, not(tickwheel_loom)))]
-mod tests;
 pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod timing_wheel;

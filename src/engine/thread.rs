@@ -149,7 +149,7 @@ pub(crate) fn is_in(runtime: Id, task: WakerId) -> bool {
 /// Returns the index of this thread if it is a worker. Tokio has a function for this from 1.54 on, which the
 /// glob import finds if it exists. With an older Tokio, this returns `None`.
 #[allow(dead_code, unused_imports, reason = "for Tokio before 1.54")]
-pub(super) fn worker_index() -> Option<usize> {
+fn worker_index() -> Option<usize> {
     mod otherwise {
         pub(super) fn worker_index() -> Option<usize> {
             None
@@ -196,7 +196,7 @@ fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
 }
 
 /// Returns the index of a wheel in `own_shards`. The shard there may be another wheel's.
-pub(super) fn place(wheel: WheelId) -> usize {
+fn place(wheel: WheelId) -> usize {
     wheel.0 as usize % WHEELS
 }
 
@@ -209,12 +209,6 @@ impl Drop for Thread {
 }
 
 impl Thread {
-    /// Returns the runtime and the worker index that this thread has learnt.
-    #[cfg(all(test, not(tickwheel_loom)))]
-    pub(super) fn known_worker(&self) -> Option<(Id, usize)> {
-        self.worker.get()
-    }
-
     /// Returns the runtime that the caller is in, if any. `index` returns the worker index of this thread if
     /// it is a worker, and `task` is the task being polled.
     #[inline]
@@ -304,7 +298,7 @@ impl Thread {
 
     /// Returns the shard of a wheel that this thread looked up last, if it still exists.
     #[inline]
-    pub(crate) fn own_shard(&self, wheel: WheelId) -> Option<Arc<Shard>> {
+    fn own_shard(&self, wheel: WheelId) -> Option<Arc<Shard>> {
         let own = self.own_shards[place(wheel)].borrow().upgrade();
         own.filter(|shard| shard.wheel.id() == wheel)
     }

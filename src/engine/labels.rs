@@ -195,6 +195,8 @@ impl Labels {
         }
     }
 
+    // Out of line, it takes 50 instructions more of the 710 of a labelled timeout.
+    #[inline]
     pub(crate) fn count(&self, id: LabelId, outcome: Outcome) {
         let Some(label) = self.place(id).get() else { return };
         let stripe = label.stripe();

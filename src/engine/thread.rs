@@ -195,6 +195,25 @@ fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
     found
 }
 
+/// Finds the shard in which a timer of a wheel starts for a caller in `runtime`, unless the builder was given
+/// another one. The timer's waker is not that of a task.
+///
+/// # Panics
+///
+/// Panics with Tokio's message if the runtime's timers have ended.
+#[track_caller]
+pub(crate) fn bind_in(wheel: &WheelRef, runtime: Id) -> Arc<Shard> {
+    let bound = with(|thread| match wheel.builder_runtime() {
+        Some(_) => thread.bind(wheel, WakerId::UNKNOWN),
+        None => thread.shard_in(wheel, Some(runtime), worker_index()),
+    });
+    match bound {
+        Some(Ok(shard)) => shard,
+        Some(Err((runtime, number))) => look_up(wheel, runtime, number),
+        None => engine_for(wheel, Some(runtime)).shard(0),
+    }
+}
+
 /// Returns the index of a wheel in `own_shards`. The shard there may be another wheel's.
 fn place(wheel: WheelId) -> usize {
     wheel.0 as usize % WHEELS
@@ -267,7 +286,7 @@ impl Thread {
     }
 
     /// Returns this thread's shard of a wheel in the runtime given to the builder or, if none was given, in the
-    /// caller's. If the thread does not remember it, returns that runtime and the thread's number there.
+    /// caller's, as [`Thread::shard_in`] does.
     #[inline]
     fn bind(&self, wheel: &WheelRef, task: WakerId) -> Result<Arc<Shard>, (Option<Id>, usize)> {
         let index = worker_index();
@@ -278,6 +297,18 @@ impl Thread {
             Some(given) => (Some(given), index.filter(|_| here == Some(given))),
             None => (here, index),
         };
+        self.shard_in(wheel, runtime, index)
+    }
+
+    /// Returns this thread's shard of a wheel in `runtime`, of which it is worker `index`, if it is one. If the
+    /// thread does not remember the shard, returns the runtime and the thread's number there.
+    #[inline]
+    fn shard_in(
+        &self,
+        wheel: &WheelRef,
+        runtime: Option<Id>,
+        index: Option<usize>,
+    ) -> Result<Arc<Shard>, (Option<Id>, usize)> {
         let number = index.unwrap_or_else(number::get);
         match self.own_shard(wheel.id()) {
             Some(own) if own.serves(runtime, number) => Ok(own),

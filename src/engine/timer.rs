@@ -38,6 +38,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::runtime::Id;
+
 use super::{
     clock::{self, Clock, Moment, Nanos, Reading},
     driver::tokio_timer,
@@ -126,6 +128,30 @@ impl Timer {
         Timer {
             deadline: now.after(Nanos::of(duration)),
             phase: Phase::unstarted(wheel, now, false),
+        }
+    }
+
+    /// Creates a timer and starts it for a caller in `runtime`, who has just read the clock. `waker` makes a
+    /// waker that is not that of a task.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the runtime has no timers.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn started(
+        wheel: &WheelRef,
+        runtime: Id,
+        waker: impl Fn() -> Waker,
+        deadline: Moment,
+        now: Moment,
+    ) -> Timer {
+        loop {
+            // After an engine has ended, this finds or begins another one, or panics.
+            let shard = thread::bind_in(wheel, runtime);
+            if let Some(phase) = Phase::started(wheel, shard, waker(), deadline, Reading::current(now)) {
+                return Timer { deadline, phase };
+            }
         }
     }
 
@@ -587,6 +613,30 @@ impl Wait {
 impl Phase {
     fn unstarted(wheel: WheelRef, known_past: Moment, is_reset: bool) -> Phase {
         Phase::Apart(wheel, Apart::Unstarted { known_past, is_reset })
+    }
+
+    /// Starts a timer whose waker is not that of a task. Returns `None` if the shard has ended.
+    fn started(
+        wheel: &WheelRef,
+        shard: Arc<Shard>,
+        waker: Waker,
+        deadline: Moment,
+        reading: Reading,
+    ) -> Option<Phase> {
+        match shard.start(waker, deadline, reading) {
+            StartOutcome::Waits(key, due) => Some(Phase::Waiting(Wait {
+                shard,
+                due,
+                task: WakerId::UNKNOWN,
+                key,
+                leaves_spare: false,
+            })),
+            StartOutcome::IsDue => {
+                let rounded_up_by = Nanos(0);
+                Some(Phase::Apart(wheel.clone(), Apart::Elapsed { rounded_up_by }))
+            }
+            StartOutcome::Ended => None,
+        }
     }
 
     /// Makes a timer that waits one that has not started. The caller ends the entry.

@@ -24,7 +24,7 @@ use crate::{
     timers::sleep::{HadBudget, Sleep, spend_budget},
     wheel::{
         Wheel,
-        roster::{Member, Roster, Unstarted},
+        roster::{Roster, UnstartedTask},
     },
 };
 
@@ -67,16 +67,15 @@ impl Wheel {
 }
 
 /// A place under the wheel's limit, which is given back when this is dropped.
-pub(crate) struct Permit {
-    roster: Arc<Roster>,
-    /// The place of the waker on the roster, if the task has waited.
+pub(crate) struct Permit<M> {
+    roster: Arc<Roster<M>>,
+    /// The place on the roster of what waits, if it has waited.
     place: Option<usize>,
 }
 
-impl Permit {
+impl<M> Permit<M> {
     /// Takes a permit, and counts the refusal if there is none.
-    pub(crate) fn take(wheel: &Wheel) -> Result<Permit, SleepError> {
-        let roster = wheel.roster();
+    pub(crate) fn take(roster: &Arc<Roster<M>>) -> Result<Permit<M>, SleepError> {
         if roster.permits.is_shutdown() {
             return Err(SleepError::Shutdown);
         }
@@ -85,7 +84,7 @@ impl Permit {
         Ok(Permit::taken(roster.clone()))
     }
 
-    fn taken(roster: Arc<Roster>) -> Permit {
+    fn taken(roster: Arc<Roster<M>>) -> Permit<M> {
         Permit { roster, place: None }
     }
 
@@ -98,19 +97,24 @@ impl Permit {
             Ok(())
         }
     }
+}
 
+impl Permit<UnstartedTask> {
     /// Makes a shutdown hand this task back, unless that has been.
-    pub(crate) fn enroll(&mut self, task: Arc<dyn Unstarted>) -> Result<(), SleepError> {
-        self.place = self.roster.add(Member::Task(task));
+    #[inline]
+    pub(crate) fn enroll(&mut self, task: UnstartedTask) -> Result<(), SleepError> {
+        self.place = self.roster.add(task);
         self.place.map(drop).ok_or(SleepError::Shutdown)
     }
+}
 
+impl Permit<Waker> {
     /// Makes a shutdown wake this task too, unless that has been.
     pub(crate) fn keep_waker(&mut self, waker: &Waker) -> Result<(), SleepError> {
         let is_kept = match self.place {
             Some(place) => self.roster.redirect(place, waker),
             None => {
-                self.place = self.roster.add(Member::Waker(waker.clone()));
+                self.place = self.roster.add(waker.clone());
                 self.place.is_some()
             }
         };
@@ -118,12 +122,11 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl<M> Drop for Permit<M> {
     fn drop(&mut self) {
-        self.place
-            .take()
-            .into_iter()
-            .for_each(|place| self.roster.remove(place));
+        if let Some(place) = self.place {
+            self.roster.remove(place);
+        }
         self.roster.permits.give_back();
     }
 }
@@ -146,7 +149,7 @@ impl Drop for Permit {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct TrySleep {
     sleep: Sleep,
-    roster: Arc<Roster>,
+    roster: Arc<Roster<Waker>>,
     hold: Hold,
 }
 
@@ -155,7 +158,7 @@ enum Hold {
     /// It has never been admitted.
     Nothing,
     /// It is pending.
-    Permit(Permit),
+    Permit(Permit<Waker>),
     /// It has been admitted before.
     GivenBack,
 }
@@ -164,7 +167,7 @@ impl TrySleep {
     pub(crate) fn new(wheel: &Wheel, sleep: Sleep) -> TrySleep {
         TrySleep {
             sleep,
-            roster: wheel.roster().clone(),
+            roster: wheel.rosters().sleepers.clone(),
             hold: Hold::Nothing,
         }
     }
@@ -411,7 +414,7 @@ mod tests {
         assert!(sleep.poll().is_pending());
         assert!(wheel.permits().shut_down());
         sleep.reset_after(Duration::from_secs(2));
-        let closed = wheel.roster().close().count();
+        let closed = wheel.rosters().sleepers.close().count();
         assert!(sleep.is_woken(), "{closed} members are left on the roster");
         assert_eq!(sleep.poll(), Poll::Ready(Err(SleepError::Shutdown)));
     }

@@ -7,7 +7,7 @@ use std::{
     mem,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -249,7 +249,7 @@ impl PeriodicBuilder {
         let mut interval = Interval::new(first, self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.runtime();
-        let permit = Permit::take(&self.wheel);
+        let permit = Permit::take(&self.wheel.rosters().sleepers);
         let series = Arc::new(Series::default());
         let shared = series.clone();
         let task = runtime.spawn(async move {
@@ -293,7 +293,7 @@ struct State {
 
 impl Series {
     /// Waits for the next run. Returns `false` if the series has been stopped.
-    async fn wait(&self, interval: &mut Interval, permit: &mut Permit) -> Result<bool, SleepError> {
+    async fn wait(&self, interval: &mut Interval, permit: &mut Permit<Waker>) -> Result<bool, SleepError> {
         let mut stopped = pin!(self.notify_stop.notified());
         let mut is_first_poll = true;
         poll_fn(|cx| {

@@ -23,7 +23,7 @@ use crate::{
         events, number, registry,
         shared::{Settings, Shared, WheelId, WheelRef},
     },
-    wheel::{permits::Permits, roster::Roster},
+    wheel::{permits::Permits, roster::Rosters},
 };
 
 /// A handle to a hashed timing wheel for Tokio, on which timers are started.
@@ -80,8 +80,8 @@ struct Handles {
     /// References for new timers, by the thread that makes one.
     references: Box<[WheelRef]>,
     permits: Arc<Permits>,
-    /// The tasks that a shutdown tells, by the thread on which they began to wait.
-    rosters: Box<[Arc<Roster>]>,
+    /// Those whom a shutdown tells, by the thread on which they began to wait.
+    rosters: Box<[Rosters]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
     closing: Mutex<()>,
 }
@@ -108,7 +108,7 @@ impl Wheel {
         let permits = Arc::new(Permits::new(shared.settings.max_pending));
         let stripes = 0..CORES.next_power_of_two();
         let references = stripes.clone().map(|_| WheelRef::new(&shared));
-        let rosters = stripes.map(|_| Arc::new(Roster::new(permits.clone())));
+        let rosters = stripes.map(|_| Rosters::new(&permits));
         Wheel(Arc::new(Handles {
             references: references.collect(),
             rosters: rosters.collect(),
@@ -280,10 +280,16 @@ impl Wheel {
         &self.0.shared.settings
     }
 
-    /// Returns the reference for a timer that this thread makes.
+    /// Returns a reference for a timer that this thread makes.
     #[inline]
     pub(crate) fn reference(&self) -> WheelRef {
-        self.0.references[number::get() & (self.0.references.len() - 1)].clone()
+        self.reference_here().clone()
+    }
+
+    /// Returns the reference of which those of this thread's timers are clones.
+    #[inline]
+    pub(crate) fn reference_here(&self) -> &WheelRef {
+        &self.0.references[number::get() & (self.0.references.len() - 1)]
     }
 
     /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the
@@ -294,19 +300,20 @@ impl Wheel {
     /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        match registry::builder_handle(self.shared()) {
-            Some(runtime) => runtime,
-            // Given to `unwrap_or_else`, its panic would name the standard library.
-            None => Handle::current(),
+        if self.shared().builder_runtime().is_some() {
+            if let Some(runtime) = registry::builder_handle(self.shared()) {
+                return runtime;
+            }
         }
+        Handle::current()
     }
 
     pub(crate) fn permits(&self) -> &Permits {
         &self.0.permits
     }
 
-    /// Returns the roster for what begins to wait on this thread.
-    pub(crate) fn roster(&self) -> &Arc<Roster> {
+    /// Returns the rosters for what begins to wait on this thread.
+    pub(crate) fn rosters(&self) -> &Rosters {
         &self.0.rosters[number::get() & (self.0.rosters.len() - 1)]
     }
 }

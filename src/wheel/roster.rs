@@ -119,23 +119,16 @@ impl fmt::Debug for ScheduledTask {
 /// The number of places that a roster keeps once it is empty.
 const RETAINED: usize = 1024;
 
-/// What a shutdown has to tell: some of the tasks of a wheel that may be refused while they wait. Each thread
-/// has a roster, as far as there are enough.
-pub(crate) struct Roster {
+/// Those whom a shutdown of the wheel tells: tasks that it wakes, which then find the wheel shut down, by their
+/// [`Waker`], or scheduled tasks that it hands back, as [`UnstartedTask`].
+pub(crate) struct Roster<M> {
     pub(crate) permits: Arc<Permits>,
     /// `None` once the wheel has been shut down.
-    members: Mutex<Option<Slab<Member>>>,
+    members: Mutex<Option<Slab<M>>>,
 }
 
-pub(crate) enum Member {
-    /// Wakes a task that then finds the wheel shut down.
-    Waker(Waker),
-    /// A scheduled task that has not started, which is handed back.
-    Task(Arc<dyn Unstarted>),
-}
-
-impl Roster {
-    pub(crate) fn new(permits: Arc<Permits>) -> Roster {
+impl<M> Roster<M> {
+    pub(crate) fn new(permits: Arc<Permits>) -> Roster<M> {
         Roster {
             permits,
             members: Mutex::new(Some(Slab::new())),
@@ -143,45 +136,68 @@ impl Roster {
     }
 
     /// Adds a member and returns its place, or `None` if the roster has been closed.
-    pub(crate) fn add(&self, member: Member) -> Option<usize> {
+    #[inline]
+    pub(crate) fn add(&self, member: M) -> Option<usize> {
         lock(&self.members).as_mut().map(|members| members.insert(member))
     }
 
+    pub(crate) fn remove(&self, place: usize) {
+        let mut guard = lock(&self.members);
+        let Some(members) = guard.as_mut() else { return };
+        let member = members.remove(place);
+        // After a burst, an empty roster frees its memory.
+        let has_emptied = members.is_empty() && members.capacity() > RETAINED;
+        let emptied = has_emptied.then(|| mem::take(members));
+        drop(guard);
+        drop(member);
+        drop(emptied);
+    }
+
+    pub(crate) fn close(&self) -> impl Iterator<Item = M> + use<M> {
+        let members = lock(&self.members).take();
+        members.into_iter().flatten().map(|(_, member)| member)
+    }
+}
+
+impl Roster<Waker> {
     /// Makes a place wake another task. Returns `false` if the roster has been closed.
     pub(crate) fn redirect(&self, place: usize, waker: &Waker) -> bool {
         let mut guard = lock(&self.members);
         let Some(members) = guard.as_mut() else {
             return false;
         };
-        if matches!(&members[place], Member::Waker(former) if former.will_wake(waker)) {
+        if members[place].will_wake(waker) {
             return true;
         }
         drop(guard);
         // Cloned and dropped with no lock held, because that may be code of the user's. Only the owner of a
         // place, who is here, changes it.
-        let new = Member::Waker(waker.clone());
+        let new = waker.clone();
         let former = match lock(&self.members).as_mut() {
             Some(members) => Ok(mem::replace(&mut members[place], new)),
             None => Err(new),
         };
         former.is_ok()
     }
+}
 
-    pub(crate) fn remove(&self, place: usize) {
-        let removed = lock(&self.members).as_mut().map(|members| {
-            let member = members.remove(place);
-            // After a burst, an empty roster frees its memory.
-            let emptied = members.is_empty() && members.capacity() > RETAINED;
-            (member, emptied.then(|| mem::take(members)))
-        });
-        drop(removed);
-    }
+/// The rosters for what begins to wait on one thread or, where there are too few, on several.
+pub(crate) struct Rosters {
+    pub(crate) sleepers: Arc<Roster<Waker>>,
+    pub(crate) tasks: Arc<Roster<UnstartedTask>>,
+}
 
-    pub(crate) fn close(&self) -> impl Iterator<Item = Member> + use<> {
-        let members = lock(&self.members).take();
-        members.into_iter().flatten().map(|(_, member)| member)
+impl Rosters {
+    pub(crate) fn new(permits: &Arc<Permits>) -> Rosters {
+        Rosters {
+            sleepers: Arc::new(Roster::new(permits.clone())),
+            tasks: Arc::new(Roster::new(permits.clone())),
+        }
     }
 }
+
+/// A scheduled task that has not started.
+pub(crate) type UnstartedTask = Arc<dyn Unstarted>;
 
 /// The operations of a shutdown on a task, independent of the type of the task's future.
 pub(crate) trait Unstarted: Send + Sync {

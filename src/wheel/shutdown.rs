@@ -2,10 +2,7 @@
 
 use crate::{
     engine::{sync::lock, turn::wake_all},
-    wheel::{
-        Wheel,
-        roster::{Member, ScheduledTask},
-    },
+    wheel::{Wheel, roster::ScheduledTask},
 };
 
 impl Wheel {
@@ -47,13 +44,13 @@ impl Wheel {
         if !self.permits().shut_down() {
             return unprocessed;
         }
-        let rosters = self.0.rosters.iter();
-        let members: Vec<_> = rosters.flat_map(|roster| roster.close()).collect();
-        for member in members {
-            match member {
-                Member::Waker(waker) => wakers.push(waker),
-                Member::Task(task) => unprocessed.tasks.extend(task.hand_back(&mut wakers)),
-            }
+        let mut unstarted = Vec::new();
+        for rosters in &self.0.rosters {
+            wakers.extend(rosters.sleepers.close());
+            unstarted.extend(rosters.tasks.close());
+        }
+        for task in unstarted {
+            unprocessed.tasks.extend(task.hand_back(&mut wakers));
         }
         // No lock is held from here on, because a waker may shut the wheel down.
         drop(closing);

@@ -14,10 +14,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    engine::{
-        clock::{Moment, after},
-        timer::Timer,
-    },
+    engine::clock::{Moment, Nanos},
     error::ScheduleError,
     wheel::Wheel,
 };
@@ -66,9 +63,8 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         let now = self.shared().now();
-        let timer = Timer::after(self.reference(), now, delay);
         Scheduled {
-            task: Task::register(self, after(now.instant(), delay), timer, task),
+            task: Task::register(self, now.after(Nanos::of(delay)), now, task),
             abort_on_drop: false,
         }
     }
@@ -108,9 +104,9 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let timer = Timer::at(self.reference(), Moment::of(deadline));
+        let now = self.shared().now();
         Scheduled {
-            task: Task::register(self, deadline, timer, task),
+            task: Task::register(self, Moment::of(deadline), now, task),
             abort_on_drop: false,
         }
     }

@@ -24,7 +24,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use crate::{
     engine::{
         clock::Moment,
-        sync::{Mutex, MutexGuard, lock},
+        sync::{Mutex, lock},
         timer::Timer,
     },
     error::ScheduleError,
@@ -34,7 +34,7 @@ use crate::{
     },
     wheel::{
         Wheel,
-        roster::{ScheduledTask, Unstarted},
+        roster::{ScheduledTask, Unstarted, UnstartedTask},
     },
 };
 
@@ -44,26 +44,28 @@ pub(super) struct Task<F: Future> {
 }
 
 struct State<F: Future> {
-    deadline: Instant,
+    deadline: Moment,
     progress: Progress<F>,
     /// The waker of the task that awaits the handle.
     join_waker: Option<Waker>,
 }
 
 enum Progress<F: Future> {
-    Waiting {
-        future: F,
-        /// Dropped when the wait ends, because it would keep the descriptors of a runtime that has ended.
-        runtime: Handle,
-        timer: Timer,
-        /// Its place on the roster refers to this task.
-        permit: Permit,
-    },
+    Waiting(Wait<F>),
     /// Due, and about to be spawned.
     Starting,
     Started(JoinHandle<F::Output>),
     /// The task will not start.
     Never(ScheduleError),
+}
+
+struct Wait<F> {
+    future: F,
+    /// Dropped when the wait ends, because it would keep the descriptors of a runtime that has ended.
+    runtime: Handle,
+    timer: Timer,
+    /// Its place on the roster refers to this task.
+    permit: Permit<UnstartedTask>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +86,29 @@ pub(super) trait Outcome<T>: Send + Sync {
     fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<T, ScheduleError>>;
 }
 
+impl<F: Future> State<F> {
+    /// Ends the wait and takes the task out of the wheel, or returns `None` if the wait had already ended.
+    ///
+    /// The caller holds the lock, so that a task which no longer waits is not in the wheel either. Cancelling
+    /// drops the entry's waker, which is a reference to this task, but not the last one.
+    #[inline]
+    fn end_wait(&mut self, next: Progress<F>) -> Option<Wait<F>> {
+        if let Progress::Waiting(wait) = &mut self.progress {
+            drop(wait.timer.cancel());
+            if let Progress::Waiting(wait) = mem::replace(&mut self.progress, next) {
+                return Some(wait);
+            }
+        }
+        None
+    }
+}
+
 impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     /// Puts a new task into the wheel, then on the roster.
     #[track_caller]
-    pub(super) fn register(wheel: &Wheel, deadline: Instant, mut timer: Timer, future: F) -> Arc<Task<F>> {
+    pub(super) fn register(wheel: &Wheel, deadline: Moment, now: Moment, future: F) -> Arc<Task<F>> {
         let runtime = wheel.runtime();
-        let mut permit = match Permit::take(wheel) {
+        let mut permit = match Permit::take(&wheel.rosters().tasks) {
             Ok(permit) => permit,
             Err(refused) => return Task::new(deadline, Progress::Never(refused.into())),
         };
@@ -97,18 +116,19 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let task = Task::new(deadline, Progress::Never(ScheduleError::Shutdown));
         // With no lock held, because this may begin an engine or end one, and panics if the runtime has no
         // timers.
-        let _ = timer.poll(&Waker::from(task.clone()));
+        let waker = || Waker::from(task.clone());
+        let timer = Timer::started(wheel.reference_here(), runtime.id(), waker, deadline, now);
         let mut state = lock(&task.state);
         let mut has_to_wake = false;
         if permit.enroll(task.clone()).is_ok() {
             // What has woken the task so far has found nothing to start or to end.
             has_to_wake = !timer.has_entry();
-            state.progress = Progress::Waiting {
+            state.progress = Progress::Waiting(Wait {
                 future,
                 runtime,
                 timer,
                 permit,
-            };
+            });
         }
         drop(state);
         if has_to_wake {
@@ -117,7 +137,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         task
     }
 
-    fn new(deadline: Instant, progress: Progress<F>) -> Arc<Task<F>> {
+    fn new(deadline: Moment, progress: Progress<F>) -> Arc<Task<F>> {
         let state = State {
             deadline,
             progress,
@@ -128,43 +148,18 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         })
     }
 
-    /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had
-    /// already ended. Also returns whoever has to learn that the task will not start.
-    fn end_wait(
-        &self,
-        mut state: MutexGuard<'_, State<F>>,
-        next: Progress<F>,
-    ) -> Option<(F, Handle, Option<Waker>)> {
-        // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either.
-        // Cancelling drops the timer's waker, which is a reference to this task, but not the last one.
-        let Progress::Waiting { timer, .. } = &mut state.progress else {
-            return None;
+    /// Ends the wait of a task that will not start, and wakes the task that awaits the handle. Returns `false`
+    /// if the wait had already ended.
+    fn give_up(&self) -> bool {
+        let mut state = lock(&self.state);
+        let Some(wait) = state.end_wait(Progress::Never(ScheduleError::Cancelled)) else {
+            return false;
         };
-        drop(timer.cancel());
-        let joiner = if let Progress::Never(_) = next {
-            state.join_waker.take()
-        } else {
-            None
-        };
-        let Progress::Waiting {
-            future,
-            runtime,
-            permit,
-            ..
-        } = mem::replace(&mut state.progress, next)
-        else {
-            return None;
-        };
+        let joiner = state.join_waker.take();
         drop(state);
-        drop(permit);
-        Some((future, runtime, joiner))
-    }
-
-    /// Ends the wait of a task that will not start, and wakes the task that awaits the handle.
-    fn give_up(&self, error: ScheduleError) -> Option<(F, Handle)> {
-        let (future, runtime, joiner) = self.end_wait(lock(&self.state), Progress::Never(error))?;
+        drop(wait.permit);
         joiner.into_iter().for_each(Waker::wake);
-        Some((future, runtime))
+        true
     }
 
     fn start(&self, future: F, runtime: &Handle) {
@@ -187,19 +182,21 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
     /// Called when the task is due, its deadline was moved, or the engine in which it waits has ended, which
     /// ends the task, too.
     fn wake(self: Arc<Self>) {
-        let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
-        let Progress::Waiting { timer, .. } = &mut state.progress else {
+        let Progress::Waiting(Wait { timer, .. }) = &mut state.progress else {
             return;
         };
         if timer.has_lost_engine() {
             drop(state);
-            return drop(self.give_up(ScheduleError::Cancelled));
+            self.give_up();
+            return;
         }
         // The state stays locked, because a task that is due must no longer be reset.
-        if timer.poll(&waker).is_ready() {
-            if let Some((future, runtime, _)) = self.end_wait(state, Progress::Starting) {
-                self.start(future, &runtime);
+        if timer.poll(&Waker::from(self.clone())).is_ready() {
+            if let Some(wait) = state.end_wait(Progress::Starting) {
+                drop(state);
+                drop(wait.permit);
+                self.start(wait.future, &wait.runtime);
             }
         }
     }
@@ -207,22 +204,24 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
 
 impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
     fn hand_back(&self, joiners: &mut Vec<Waker>) -> Option<ScheduledTask> {
-        let state = lock(&self.state);
-        let deadline = state.deadline;
-        let (future, _, joiner) = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
-        joiners.extend(joiner);
-        Some(ScheduledTask::new(deadline, future))
+        let mut state = lock(&self.state);
+        let deadline = state.deadline.instant();
+        let wait = state.end_wait(Progress::Never(ScheduleError::Shutdown))?;
+        joiners.extend(state.join_waker.take());
+        drop(state);
+        drop(wait.permit);
+        Some(ScheduledTask::new(deadline, wait.future))
     }
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
     fn deadline(&self) -> Instant {
-        lock(&self.state).deadline
+        lock(&self.state).deadline.instant()
     }
 
     fn stage(&self) -> Stage {
         match &lock(&self.state).progress {
-            Progress::Waiting { .. } => Stage::Waiting,
+            Progress::Waiting(_) => Stage::Waiting,
             Progress::Starting => Stage::Started,
             Progress::Started(task) if !task.is_finished() => Stage::Started,
             Progress::Started(_) => Stage::Finished,
@@ -231,15 +230,16 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
     }
 
     fn cancel(&self) -> bool {
-        self.give_up(ScheduleError::Cancelled).is_some()
+        self.give_up()
     }
 
     fn reset(&self, deadline: Instant) -> bool {
         let mut state = lock(&self.state);
-        let Progress::Waiting { timer, .. } = &mut state.progress else {
+        let Progress::Waiting(Wait { timer, .. }) = &mut state.progress else {
             return false;
         };
-        let waker = timer.reset(Moment::of(deadline));
+        let deadline = Moment::of(deadline);
+        let waker = timer.reset(deadline);
         state.deadline = deadline;
         drop(state);
         // Waking the task locks the state.
@@ -258,7 +258,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
                 return;
             }
             Progress::Started(task) => task.abort_handle(),
-            Progress::Waiting { .. } | Progress::Never(_) => return,
+            Progress::Waiting(_) | Progress::Never(_) => return,
         };
         // If the runtime has ended, aborting drops the task, whose destructor may use the handle. So no lock
         // is held.
@@ -283,7 +283,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
                 let result = ready!(Pin::new(task).poll(cx));
                 Poll::Ready(result.map_err(ScheduleError::of_task))
             }
-            Progress::Waiting { .. } | Progress::Starting => {
+            Progress::Waiting(_) | Progress::Starting => {
                 let outdated = state.join_waker.replace(join_waker);
                 drop(state);
                 drop(outdated);

@@ -246,10 +246,6 @@ impl EngineTask {
         .await;
         let engine = &self.engine;
         while !engine.alarm.has_ended() {
-            if engine.alarm.clock.is_moved() {
-                // A paused clock would move to the next turn, though nothing is due.
-                existing(&engine.shards).for_each(|shard| shard.put_off());
-            }
             // Wakers that poll timers within a turn must not use up the budget of this task.
             let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.run_driver()))).await;
             if has_more {

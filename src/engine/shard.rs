@@ -234,15 +234,10 @@ impl Shard {
         }
     }
 
-    /// Returns when the driver should visit for an entry in a crowd: before its bucket has to be spread, but on
-    /// a paused clock, which moves to the next visit, when it is due.
+    /// Returns when the driver should visit for an entry in a crowd: before its bucket has to be spread.
     #[inline(never)]
     fn visit_in_crowd(&self, wheel: &TimingWheel<Waker>, due: Tick) -> Moment {
-        if self.clock.may_be_paused() {
-            self.clock.start_of(due)
-        } else {
-            self.clock.start_of(wheel.visit_for(due))
-        }
+        self.clock.start_of(wheel.visit_for(due))
     }
 
     /// Returns whether a timer whose entry would be due at `due` is due itself.
@@ -285,6 +280,9 @@ impl Shard {
     fn new_wheel(&self) -> TimingWheel<Waker> {
         let settings = &self.shared.settings;
         let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
+        if self.clock.may_be_paused() {
+            wheel = wheel.for_jumps();
+        }
         wheel.reserve(self.capacity);
         wheel
     }
@@ -374,8 +372,10 @@ impl Shard {
         let wheel = self.wheel_of(&mut guard, deadline)?;
         let waker = wheel.remove(key);
         let arena = self.release_arena(wheel);
+        if self.clock.may_be_paused() {
+            self.put_off(wheel);
+        }
         count(&mut guard.tally);
-        self.notify_of_removal(deadline);
         drop(guard);
         drop(arena);
         self.alarm.notify_if_no_handle(&self.shared);
@@ -389,21 +389,14 @@ impl Shard {
         release.then(|| wheel.release_arena(RETAINED.max(self.capacity)))
     }
 
-    /// Makes the engine's task put off the next turn if that may have been set for an entry that was due at
-    /// `deadline` and is gone.
-    fn notify_of_removal(&self, deadline: Moment) {
-        if self.clock.may_be_paused() && deadline <= self.next_visit() {
-            self.alarm.engine_task.notify_one();
-        }
-    }
-
-    /// Puts off the next visit until the first entry is due, rather than visiting for a cancelled entry or to
-    /// spread a bucket.
-    pub(crate) fn put_off(&self) {
-        let mut state = lock(&self.state);
-        if let Some(wheel) = &mut state.wheel {
-            let next = self.start_of(wheel.earliest());
+    /// Puts off the next visit, which may have been for an entry that is gone. A paused clock would jump to it.
+    #[cold]
+    fn put_off(&self, wheel: &TimingWheel<Waker>) {
+        let next = self.start_of(wheel.next_visit());
+        if next > self.next_visit() {
             self.next_visit.store(next.0, Relaxed);
+            // Its turn, in which nothing is due, moves the alarm.
+            self.alarm.engine_task.notify_one();
         }
     }
 
@@ -543,15 +536,8 @@ impl Shard {
         if turn.more {
             return turn;
         }
-        let (next, after) = if self.clock.is_moved() {
-            // A paused clock moves to the next turn, so no turn is made only to spread a bucket, and none is
-            // set ahead.
-            (wheel.earliest(), None)
-        } else {
-            (turn.next, turn.after)
-        };
-        self.next_visit.store(self.start_of(next).0, Relaxed);
-        self.visit_after_next.store(self.start_of(after).0, Relaxed);
+        self.next_visit.store(self.start_of(turn.next).0, Relaxed);
+        self.visit_after_next.store(self.start_of(turn.after).0, Relaxed);
         let arena = self.release_arena(wheel);
         drop(guard);
         drop(arena);
@@ -600,7 +586,6 @@ impl Shard {
             expired,
             cancelled: registered - expired,
         });
-        self.notify_of_removal(Moment::ZERO);
         drop(state);
         wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
     }

@@ -54,7 +54,9 @@ impl<T> TimingWheel<T> {
             turn.next = Some(self.now);
         } else {
             turn.next = self.next_visit();
-            turn.after = turn.next.and_then(|next| self.deadline_after(next));
+            if self.dues.is_none() {
+                turn.after = turn.next.and_then(|next| self.deadline_after(next));
+            }
         }
         turn
     }
@@ -219,7 +221,10 @@ impl<T> TimingWheel<T> {
     /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit
     /// is requested only from the middle of the bucket before it. By then a visit may have come for another
     /// reason.
-    pub(super) fn next_visit(&self) -> Option<Tick> {
+    pub(crate) fn next_visit(&self) -> Option<Tick> {
+        if let Some(dues) = &self.dues {
+            return dues.first().map(|due| due.max(self.now));
+        }
         if !self.overdue.is_empty() {
             return Some(self.now);
         }
@@ -248,7 +253,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn visit_for(&self, due: Tick) -> Tick {
         let ring = self.levels.iter().find(|ring| due <= ring.last_tick);
         match ring {
-            Some(ring) if due > self.now => {
+            Some(ring) if due > self.now && self.dues.is_none() => {
                 let visit = Tick(ring.begin_for(due).0 - ring.notice());
                 visit.max(Tick(self.now.0 + 1))
             }

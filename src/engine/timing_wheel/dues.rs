@@ -1,4 +1,4 @@
-//! `Dues`: how many timers are due at each tick, for [`TimingWheel::earliest`](super::TimingWheel::earliest).
+//! `Dues`: how many timers are due at each tick, for a [wheel whose clock jumps](super::TimingWheel::for_jumps).
 
 use std::collections::{BTreeMap, btree_map::Entry};
 

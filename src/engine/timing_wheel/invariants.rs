@@ -71,9 +71,15 @@ impl<T> TimingWheel<T> {
         if !self.overdue.is_empty() {
             visits.push(now);
         }
+        let dues = self.entries.iter().map(|(_, entry)| entry.due.max(now));
+        let next = if self.dues.is_some() {
+            dues.min()
+        } else {
+            visits.into_iter().min()
+        };
         assert_eq!(
             self.next_visit(),
-            visits.into_iter().min(),
+            next,
             "7: the next visit is to the earliest of all buckets"
         );
     }

@@ -69,7 +69,8 @@
 //! 5. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
 //! 6. Of two entries due at one tick, the older is in the coarser ring or, in one list, nearer to the head.
 //! 7. `next_visit` is the first tick at which a timer is due or a bucket of later rounds is looked at, or, if
-//!    that is earlier, half a bucket before a coarse bucket begins that has to be spread.
+//!    that is earlier, half a bucket before a coarse bucket begins that has to be spread. If the clock jumps, it
+//!    is the first tick at which a timer is due.
 //!
 //! **Costs.** `insert`, `bring_forward` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets
 //! passed), whatever the distance. A timer cascades at most once per level. Beyond the reach of the coarsest
@@ -132,7 +133,7 @@ pub(crate) struct TimingWheel<T> {
     levels: Box<[Level]>,
     /// A ring has `1 << ring_bits` buckets, which is as many as two buckets of the next coarser level span.
     ring_bits: u32,
-    /// How many timers are due at each tick, once `earliest` has been called.
+    /// How many timers are due at each tick, if the clock jumps.
     dues: Option<Dues>,
     /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
@@ -166,20 +167,16 @@ impl<T> TimingWheel<T> {
         wheel
     }
 
+    /// Makes a new wheel ask for a visit only when a timer is due, because its clock jumps from visit to visit.
+    /// It knows that tick in O(log n), and buckets are spread when the hand gets to them.
+    pub(crate) fn for_jumps(mut self) -> TimingWheel<T> {
+        self.dues = Some(Dues::new());
+        self
+    }
+
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Returns the first tick at which a timer is due, in O(log n). The first call counts the timers of each
-    /// tick, and from then on the wheel keeps count, for a clock that jumps from deadline to deadline.
-    pub(crate) fn earliest(&mut self) -> Option<Tick> {
-        let count = || {
-            let mut dues = Dues::new();
-            self.entries.iter().for_each(|(_, entry)| dues.add(entry.due));
-            dues
-        };
-        self.dues.get_or_insert_with(count).first()
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.

@@ -19,12 +19,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Builder, Handle, RuntimeFlavor},
-    time::Instant,
-};
+use tokio::{runtime::Handle, time::Instant};
 
-use super::timing_wheel::Tick;
+use super::{
+    test_clock::{has_test_util, may_be_paused},
+    timing_wheel::Tick,
+};
 
 /// A span of time in nanoseconds, which last 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -253,48 +253,6 @@ enum Source {
     Machine,
     /// The clock of a runtime that a test may pause and move.
     Test,
-}
-
-/// Calls `act` in a runtime, unless this thread's locals have been destroyed.
-pub(crate) fn in_runtime<R>(runtime: &Handle, act: impl FnOnce() -> R) -> Option<R> {
-    let _entered = match Handle::try_current() {
-        Ok(here) if here.id() == runtime.id() => None,
-        Err(error) if !error.is_missing_context() => return None,
-        _ => Some(runtime.enter()),
-    };
-    Some(act())
-}
-
-/// Returns whether a test may pause the clock of the current runtime. That takes a current-thread runtime,
-/// and Tokio's feature `test-util`.
-pub(crate) fn may_be_paused() -> bool {
-    has_test_util() && Handle::try_current().is_ok_and(|runtime| may_be_paused_in(&runtime))
-}
-
-/// Returns whether a test may pause the clock of a runtime.
-pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
-    has_test_util() && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
-}
-
-/// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have
-/// enabled. Cargo does not tell a crate which features its dependencies have, but without this one, Tokio
-/// lacks a method.
-fn has_test_util() -> bool {
-    struct Lacking;
-    trait Otherwise {
-        #[allow(dead_code, reason = "called only where Tokio lacks the feature")]
-        fn start_paused(&mut self, _: bool) -> Lacking {
-            Lacking
-        }
-    }
-    impl Otherwise for Builder {}
-
-    fn is_there<T>(_: fn(&'static mut Builder, bool) -> T) -> bool {
-        size_of::<T>() > size_of::<Lacking>()
-    }
-
-    // Tokio's own method, if there is one, takes precedence over the trait's.
-    is_there(|builder, paused| builder.start_paused(paused))
 }
 
 /// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a

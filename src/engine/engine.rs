@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    clock::{Clock, Moment, may_be_paused_in},
+    clock::{Clock, Moment},
     driver::{
         TokioTimers,
         alarm::{Alarm, Next, SetOutcome},
@@ -36,6 +36,7 @@ use super::{
     shard::Shard,
     shared::{Shared, WheelId},
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, lock},
+    test_clock::may_be_paused_in,
     turn::{existing, turn, wake_all},
     waker_id::WakerId,
 };

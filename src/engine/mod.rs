@@ -34,6 +34,7 @@ pub(crate) mod shard;
 pub(crate) mod shared;
 #[cfg_attr(tickwheel_loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
+pub(crate) mod test_clock;
 pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod timing_wheel;

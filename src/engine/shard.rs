@@ -252,11 +252,16 @@ impl Shard {
         due <= reading.at || !reading.is_current && due < self.next_visit() && self.is_due(deadline)
     }
 
-    /// Returns whether the tick of a deadline has begun. On a test's clock, Tokio's timer decides.
+    /// Returns whether the tick of a deadline has begun.
     #[inline(never)]
     pub(crate) fn is_due(&self, deadline: Moment) -> bool {
         self.alarm
             .has_passed(self.clock.start_of(self.clock.due(deadline, 1)))
+    }
+
+    /// Returns whether a timer is due although no turn has been made for it, which only a test's clock allows.
+    pub(crate) fn is_due_before_turn(&self, deadline: Moment) -> bool {
+        self.clock.may_be_paused() && self.is_due(deadline)
     }
 
     /// Returns the wheel for an entry that is due at `due`, where the shard may have none yet, or may have

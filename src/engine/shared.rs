@@ -5,11 +5,12 @@ use std::{fmt, sync::OnceLock, time::Duration};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    clock::{Moment, Nanos, Slack, in_runtime, may_be_paused_in},
+    clock::{Moment, Nanos, Slack},
     events,
     labels::Labels,
     lag::LagRecorder,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
+    test_clock::{in_runtime, may_be_paused_in},
 };
 
 /// The settings that a wheel is built with.

@@ -42,12 +42,13 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
-    clock::{Nanos, may_be_paused},
+    clock::Nanos,
     number,
     registry::engine_for,
     shard::{Shard, SpareEntry},
     shared::{WheelId, WheelRef},
     sync::{Arc, thread_local},
+    test_clock::may_be_paused,
     waker_id::WakerId,
 };
 

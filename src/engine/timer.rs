@@ -41,11 +41,12 @@ use std::{
 use tokio::runtime::Id;
 
 use super::{
-    clock::{self, Clock, Moment, Nanos, Reading},
+    clock::{Clock, Moment, Nanos, Reading},
     driver::tokio_timer,
     shard::{Shard, SpareEntry, StartOutcome},
     shared::{Shared, WheelRef},
     sync::Arc,
+    test_clock,
     thread::{self, Spare},
     timing_wheel::Key,
     waker_id::WakerId,
@@ -237,7 +238,7 @@ impl Timer {
             return shard.is_due(deadline);
         }
         let tick = Nanos::of(self.shared().settings.tick_duration);
-        if clock::may_be_paused() && !self.has_builder_runtime() {
+        if test_clock::may_be_paused() && !self.has_builder_runtime() {
             // Tokio's milliseconds are ticks of the wheel.
             let rest = if tick > Nanos::MILLISECOND { tick } else { Nanos(0) };
             tokio_timer::has_passed(deadline.after(rest))
@@ -357,9 +358,7 @@ impl Timer {
             return self.elapse(due);
         }
         if wait.due > horizon {
-            // The task that calls Tokio's `advance` is polled before the engine's task, and its timers should
-            // not need a second poll to elapse.
-            if wait.shard.clock.may_be_paused() && wait.shard.is_due(self.deadline) {
+            if wait.shard.is_due_before_turn(self.deadline) {
                 drop(self.end_entry(Shard::expire));
                 return self.elapse(Moment::ZERO);
             }

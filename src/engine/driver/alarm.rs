@@ -5,9 +5,7 @@
 //! LIFO slot, from which no other worker steals, so the engine would stand still if that worker then blocked.
 //! On a current-thread runtime, the task would wait behind all tasks that are ready.
 //!
-//! On a clock that a test has paused or moved, the engine's task makes the turn, because such a clock stands
-//! still between events. Other tasks that are due at the same instant go first, such as one that sends the
-//! value for which a timeout waits.
+//! On a clock that a test has paused or moved, the engine's task makes the turn (`test_clock.rs`).
 //!
 //! The alarm's seat owns the idle driver:
 //!
@@ -42,9 +40,10 @@ use super::{
     tokio_timer::{self, FARTHEST, TokioTimer},
 };
 use crate::engine::{
-    clock::{Clock, Moment, Nanos, in_runtime},
+    clock::{Clock, Moment, Nanos},
     shared::Shared,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
+    test_clock::in_runtime,
 };
 
 /// How long a driver that has more to do lets other tasks run.
@@ -178,8 +177,7 @@ impl Alarm {
         }
     }
 
-    /// Returns whether a timer for `deadline` may complete. On a clock that a test may pause, Tokio's timer
-    /// decides.
+    /// Returns whether a timer for `deadline` may complete. Tokio decides that on a test's clock.
     pub(crate) fn has_passed(&self, deadline: Moment) -> bool {
         if self.clock.may_be_paused() {
             // The clock of the caller's runtime may be another one.
@@ -207,8 +205,8 @@ impl Alarm {
         self.timers == TokioTimers::Alternative
     }
 
-    /// Returns whether the engine's task makes the turns, as it does on a clock that a test has paused or
-    /// moved, and on Tokio's alternative timer.
+    /// Returns whether the engine's task makes the turns: on Tokio's alternative timer, because no other task
+    /// may set it, and on a test's clock.
     pub(crate) fn is_turned_by_task(&self) -> bool {
         if self.has_alternative_timers() {
             return !self.has_kernel_timer();

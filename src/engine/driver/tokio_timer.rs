@@ -46,8 +46,9 @@ use tokio::{
 };
 
 use crate::engine::{
-    clock::{Moment, Nanos, may_be_paused},
+    clock::{Moment, Nanos},
     sync::thread_local,
+    test_clock::may_be_paused,
 };
 
 const MILLISECOND: Duration = Duration::from_millis(1);

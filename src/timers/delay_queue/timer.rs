@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    engine::{clock::may_be_paused, driver::tokio_timer::FARTHEST},
+    engine::{driver::tokio_timer::FARTHEST, test_clock::may_be_paused},
     timers::sleep::Sleep,
     wheel::Wheel,
 };

@@ -295,3 +295,28 @@ pub(crate) struct Stats {
 
 /// A turn that is later than this and than four ticks is reported to `tracing`.
 const LATE: Nanos = Nanos(40_000_000);
+
+#[cfg(all(test, not(tickwheel_loom)))]
+mod tests {
+    use std::task::Waker;
+
+    use super::{super::timer::Timer, *};
+
+    /// As many wheels as a process may have made in years, each of which is a wheel of its own.
+    #[tokio::test]
+    async fn two_wheels_whose_numbers_differ_by_a_power_of_two_are_not_one() {
+        let wheels = [0, 1 << 31, 1 << 32, 1 << 63].map(|more| {
+            let wheel = WheelId(more + 5);
+            WheelRef::new(&Arc::new(Shared::new(wheel, Settings::default(), None)))
+        });
+        let timers = wheels.each_ref().map(|wheel| {
+            let mut timer = Timer::from_first_poll(wheel.clone(), Duration::from_secs(9));
+            assert!(timer.poll(Waker::noop()).is_pending());
+            timer
+        });
+        for wheel in &wheels {
+            assert_eq!(super::super::registry::usage(wheel.shared()).pending, 1);
+        }
+        drop(timers);
+    }
+}

@@ -116,8 +116,9 @@ impl Builder {
     /// In each runtime, the wheel takes one file descriptor, a `timerfd`. Where there is none, it waits on
     /// Tokio's timer: on other systems than Linux, on a clock that a test may pause, where the process has no
     /// descriptor left, and while a runtime shuts down. [`Snapshot::engines`](crate::Snapshot) says which of
-    /// the two it is. A process that forks without `exec` shares the descriptor with its child, and must not
-    /// use the runtime in both.
+    /// the two it is. A child that is forked without `exec` inherits the descriptor, never uses it, and waits
+    /// on Tokio's timer, too. If it drives its parent's runtime, it takes wake-ups that were the parent's, as
+    /// it does from all of Tokio's sockets.
     ///
     /// # Panics
     ///

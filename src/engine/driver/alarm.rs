@@ -336,10 +336,7 @@ impl Alarm {
         if self.is_set_by_task(seat) {
             return;
         }
-        if seat.kernel_timer.is_some() {
-            // A child of this process may have taken the former one out of `epoll`.
-            seat.kernel_timer = self.in_runtime(KernelTimer::new).flatten();
-        } else if is_lost {
+        if is_lost && seat.kernel_timer.is_none() {
             seat.ahead.take().into_iter().for_each(TokioTimer::leak);
             let past = self.clock.past().instant();
             self.in_runtime(|| seat.timer.replace_lost(past));

@@ -34,12 +34,14 @@ impl KernelTimer {
         self.register(waker) && self.0.set_time(at)
     }
 
-    /// Registers the waker, and clears expiries that have been seen.
+    /// Clears expiries that have been seen, and registers the waker.
     fn register(&self, waker: &Waker) -> bool {
         let register = poll_fn(|cx| {
             loop {
+                // First, because the timer has mostly expired, and then one poll is enough.
+                self.0.clear_expired();
                 match self.0.poll_expired(cx) {
-                    Poll::Ready(true) => self.0.clear_expired(),
+                    Poll::Ready(true) => {}
                     outcome => return outcome.map(drop),
                 }
             }

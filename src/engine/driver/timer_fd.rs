@@ -20,12 +20,14 @@
 //! `tests/tokio/kernel_timer.rs` has a test for each.
 
 use std::{
-    io,
+    io, mem,
     os::{
         fd::{AsFd, OwnedFd},
         unix,
     },
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    process,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -48,7 +50,12 @@ const HINT: &str = "A wheel needs it that waits on the kernel's timer, because i
 /// because nothing makes a type of the user's return the same open descriptor each time. A `UnixStream` owns
 /// its descriptor, as it was made from an `OwnedFd`, which is safe for every kind of descriptor. No socket call
 /// is ever made on this one; it would fail with `ENOTSOCK`. Tokio polls it by `epoll`, as it would any other.
-pub(super) struct TimerFd(UnixStream);
+pub(super) struct TimerFd {
+    stream: Arc<UnixStream>,
+    /// The process that has created the timer. A child that it forks shares the timer with it, and the `epoll`
+    /// in which that is registered.
+    process: u32,
+}
 
 impl TimerFd {
     /// Creates a timer in the current runtime. Returns `None` if the process has no descriptor left, the
@@ -67,7 +74,10 @@ impl TimerFd {
         }
         let stream = unix::net::UnixStream::from(timer);
         match catch_unwind(AssertUnwindSafe(|| UnixStream::from_std(stream))) {
-            Ok(stream) => stream.ok().map(TimerFd),
+            Ok(stream) => Some(TimerFd {
+                stream: Arc::new(stream.ok()?),
+                process: process::id(),
+            }),
             Err(panic) => {
                 let words = panic.downcast_ref::<&str>().copied();
                 let words = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -80,22 +90,38 @@ impl TimerFd {
     /// Returns whether the timer has expired since that was last cleared, or `false` if nothing is to be
     /// waited for, because the runtime is shutting down. Otherwise registers the waker.
     pub(super) fn poll_expired(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        self.0.poll_read_ready(cx).map(|outcome| outcome.is_ok())
+        self.stream.poll_read_ready(cx).map(|outcome| outcome.is_ok())
     }
 
     pub(super) fn clear_expired(&self) {
         // This is how Tokio is told that nothing is to be read any more.
         let nothing = || Err(io::ErrorKind::WouldBlock.into());
-        let _: io::Result<()> = self.0.try_io(Interest::READABLE, nothing);
+        let _: io::Result<()> = self.stream.try_io(Interest::READABLE, nothing);
     }
 
-    /// Makes the timer expire at `at`, or at once if that has come. Returns whether that was possible.
+    /// Makes the timer expire at `at`, or at once if that has come. Returns whether that was possible. It is not
+    /// in a child of the process, which would set its parent's timer.
     pub(super) fn set_time(&self, at: Moment) -> bool {
-        set_time(&self.0, at).is_some()
+        !self.is_of_parent() && set_time(&self.stream, at).is_some()
+    }
+
+    /// Returns whether this process has forked from the one that has created the timer. That takes a system
+    /// call, as setting the timer does, which takes several times as long.
+    fn is_of_parent(&self) -> bool {
+        self.process != process::id()
     }
 }
 
-fn set_time(timer: &impl AsFd, at: Moment) -> Option<()> {
+impl Drop for TimerFd {
+    fn drop(&mut self) {
+        if self.is_of_parent() {
+            // Tokio would take the timer out of the parent's `epoll`. So the child never closes it.
+            mem::forget(self.stream.clone());
+        }
+    }
+}
+
+fn set_time(timer: impl AsFd, at: Moment) -> Option<()> {
     let (tv_sec, tv_nsec) = at.to_kernel();
     let time = Itimerspec {
         it_interval: Timespec::default(),

@@ -93,6 +93,11 @@ impl Builder {
     /// On Linux, the feature `precise` allows ticks from 20 µs on. With a tick below 1 ms, the wheel waits on
     /// a timer of the kernel, as `Builder::kernel_timer` says.
     ///
+    /// # Panics
+    ///
+    /// With a tick below 1 ms, the first poll of a timer in a runtime without I/O panics, as
+    /// `Builder::kernel_timer` says.
+    ///
     /// # Examples
     ///
     /// ```

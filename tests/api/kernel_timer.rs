@@ -4,6 +4,7 @@ use crate::support;
 
 use std::{
     env,
+    future::pending,
     io::{BufRead, BufReader},
     panic::{AssertUnwindSafe, catch_unwind},
     process::{Command, Stdio},
@@ -92,16 +93,30 @@ fn a_clock_that_a_test_may_pause_is_tokio_s() {
 #[test]
 fn a_runtime_without_io_panics_in_tokios_words_and_spoils_nothing() {
     let without_io = Builder::new_multi_thread().enable_time().build().unwrap();
-    let wheel = wheel();
-    let mut sleep = Box::pin(wheel.sleep(ms(1)));
-    let polled = catch_unwind(AssertUnwindSafe(|| without_io.block_on(&mut sleep)));
-    let panic = polled.unwrap_err();
-    let message = panic.downcast_ref::<String>().expect("it has a hint");
-    assert!(message.contains("enable_io"), "{message}");
-    assert!(message.contains("kernel's timer"), "{message}");
-    assert!(wheel.snapshot().engines.is_empty());
-    runtime(1).block_on(sleep);
-    assert_at_rest(&wheel);
+    let (with_io, asking) = (runtime(1), Wheel::builder().kernel_timer(true).build().unwrap());
+    for wheel in [wheel(), asking] {
+        let mut sleep = Box::pin(wheel.sleep(ms(1)));
+        let mut timeout = Box::pin(wheel.timeout(ms(1), pending::<()>()));
+        let mut polls: [&mut dyn FnMut(); 2] = [&mut || without_io.block_on(&mut sleep), &mut || {
+            _ = without_io.block_on(&mut timeout)
+        }];
+        for poll in &mut polls {
+            let panic = catch_unwind(AssertUnwindSafe(poll)).unwrap_err();
+            let message = panic.downcast_ref::<String>().expect("it has a hint");
+            assert!(
+                message.starts_with("A Tokio 1.x context was found, but IO is disabled. Call `enable_io`")
+                    && message.ends_with("or its builder asked for it."),
+                "{message}"
+            );
+        }
+        assert!(wheel.snapshot().engines.is_empty());
+        assert_eq!((wheel.pending(), wheel.metrics().registered), (0, 0));
+        with_io.block_on(async {
+            sleep.await;
+            timeout.await.unwrap_err();
+        });
+        assert_at_rest(&wheel);
+    }
 }
 
 /// So few at a time that one lost wake-up hangs.

@@ -1,6 +1,7 @@
 //! What `src/engine/driver/timer_fd.rs` requires of Tokio and of Linux.
 
 use std::{
+    future::{Future, poll_fn},
     io,
     os::unix,
     pin::pin,
@@ -17,7 +18,7 @@ use std::{
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use tokio::{io::Interest, net::UnixStream, time};
+use tokio::{io::Interest, net::UnixStream, task, time};
 
 use super::{HOUR, LIMIT, MILLISECOND, comes_back, current_thread, multi_thread, waker};
 
@@ -121,6 +122,39 @@ fn readiness_is_not_seen_again_once_it_is_cleared() {
         let again = time::timeout(5 * MILLISECOND, timer.readable()).await;
         again.expect_err("epoll is level-triggered: the driver would run without end");
     });
+}
+
+#[test]
+fn a_timer_without_budget_is_not_registered_and_one_that_ignores_it_is() {
+    let runtime = current_thread();
+    let woken = runtime.block_on(runtime.spawn(async {
+        let timers = [timer(), timer()];
+        let woken = [const { AtomicUsize::new(0) }; 2].map(Arc::new);
+        let wakers = woken
+            .clone()
+            .map(|woken| waker(move || _ = woken.fetch_add(1, SeqCst)));
+        poll_fn(|cx| {
+            while pin!(task::coop::consume_budget()).poll(cx).is_ready() {}
+            assert!(poll(&timers[0], &wakers[0]).is_pending());
+            let registered = pin!(task::unconstrained(poll_fn(|cx| poll(&timers[1], cx.waker()))));
+            assert!(registered.poll(&mut Context::from_waker(&wakers[1])).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        task::yield_now().await;
+        let before = woken.each_ref().map(|woken| woken.load(SeqCst));
+        timers.iter().for_each(|timer| set(timer, MILLISECOND));
+        time::sleep(20 * MILLISECOND).await;
+        let after = woken.map(|woken| woken.load(SeqCst));
+        (before, after)
+    }));
+    let (before, after) = woken.unwrap();
+    assert_eq!(
+        (before, after),
+        ([1, 0], [1, 1]),
+        "the driver ignores the budget of the calling task (timer_fd.rs, 3), because without any it would be woken for nothing, and not when its \
+         timer expires"
+    );
 }
 
 #[test]

@@ -164,7 +164,7 @@ async fn alone(sleeps: &[Duration], rounds: u64) {
                 let before = waited_for_core();
                 let nanos = lateness(kind, duration).await.max(1);
                 late.all.saturating_record(nanos);
-                if waited_for_core() - before <= AT_ONCE {
+                if waited_for_core().saturating_sub(before) <= AT_ONCE {
                     late.prompt.saturating_record(nanos);
                 }
             }
@@ -203,10 +203,15 @@ async fn at_once(sleeps: u64) {
             late.saturating_record(nanos.expect("it does not panic").max(1));
         }
         let cpu = process::cpu_time() - before;
+        let turns = match &*kind {
+            Kind::Wheel(wheel) => wheel.metrics().turns,
+            _ => 0,
+        };
         let line = Line::new("precise-at-once")
             .with("kind", name)
             .with("sleeps", sleeps)
-            .with_number("cpu_us_each", cpu.as_secs_f64() * 1e6 / sleeps as f64);
+            .with_number("cpu_us_each", cpu.as_secs_f64() * 1e6 / sleeps as f64)
+            .with("turns", turns);
         println!("{}", with_quantiles(line, "", &late));
     }
 }

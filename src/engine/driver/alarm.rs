@@ -13,10 +13,9 @@
 //!    taken has nothing to do, because `at` keeps the earliest deadline registered meanwhile, and is read
 //!    when the driver is given back.
 //! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier, or the kernel's in its place.
-//!    Setting it is repeated until
-//!    it succeeds: a thread that is descheduled for a millisecond may set it to a moment that has come by
-//!    then, which wakes nobody, because the engine's waker ignores a call by a thread that is setting a
-//!    timer. Tokio's timer is never set further ahead than [`FARTHEST`].
+//!    Setting Tokio's is repeated until it succeeds: a thread that is descheduled for a millisecond may set it
+//!    to a moment that has come by then, which wakes nobody, because the engine's waker ignores a call by a
+//!    thread that is setting a timer. Tokio's timer is never set further ahead than [`FARTHEST`].
 //! 3. An engine that has ended has no seat.
 //! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the
 //!    far future if to nothing else. Tokio fires it when the runtime's timers end, before its moment, which

@@ -46,7 +46,8 @@ impl KernelTimer {
                 }
             }
         });
-        // Without budget, it would not be registered, and the waker be woken at once, under the alarm's lock.
+        // Without budget, the waker would not be registered, and be woken at once, under the alarm's lock, where
+        // the caller is no task of the runtime.
         let register = pin!(task::unconstrained(register));
         register.poll(&mut Context::from_waker(waker)).is_pending()
     }

@@ -6,6 +6,8 @@
 //!    `runtime/io/scheduled_io.rs` takes it under the lock of the resource and calls it afterwards. It may
 //!    take its time, as in [`super::tokio_timer`].
 //! 2. *Readiness is edge-triggered*, and stays until it is cleared, so an expiry need not be read.
+//! 3. *A resource that is polled without budget is not registered*, and its waker is woken for nothing. So the
+//!    budget of the calling task is ignored, as in [`super::tokio_timer`].
 //!
 //! Whether the I/O driver wakes its resources as the runtime shuts down does not matter, because an engine
 //! that is closing waits on Tokio's timer.

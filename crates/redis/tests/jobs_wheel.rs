@@ -245,6 +245,34 @@ async fn many_jobs_at_once_cost_less_than_a_command_each() {
     assert!(sent < JOBS / 2, "{sent} commands for {JOBS} jobs");
 }
 
+/// The next jobs are started by the command that finishes those before.
+#[tokio::test]
+async fn a_busy_worker_sends_one_command_for_as_many_jobs_as_it_has_places() {
+    const JOBS: u64 = 800;
+    const PLACES: u64 = 8;
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    join_all((0..JOBS).map(|n| {
+        let jobs = jobs.clone();
+        async move { jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap() }
+    }))
+    .await;
+    let before = server.scripts_run();
+    let worker = jobs.worker().lease(HOUR).concurrency(PLACES as usize).start();
+    soon(
+        worker
+            .take(JOBS as usize)
+            .for_each_concurrent(PLACES as usize, async |job| {
+                assert!(job.unwrap().done().await.unwrap());
+            }),
+    )
+    .await;
+    let sent = server.scripts_run() - before;
+    println!("{sent} commands for {JOBS} jobs");
+    // And takes of 16 jobs or more.
+    assert!(sent < JOBS / PLACES * 7 / 4, "{sent} commands for {JOBS} jobs");
+}
+
 #[tokio::test]
 async fn a_lost_notification_delays_by_no_more_than_the_sweep() {
     let server = Server::start();

@@ -274,7 +274,7 @@ impl Queue {
     ) -> Result<Answer, Error> {
         check_name(id, "a job's id has at least one character")?;
         let open = self.open().await?;
-        let answer = submit(batcher(self.partition(id)), arguments, open.deadline).await;
+        let answer = submit(batcher(self.partition(id)), arguments, open.deadline)?.await;
         answer.map_err(|error| error.after(open.began.elapsed()))
     }
 }
@@ -318,12 +318,12 @@ impl OpenQueue<'_> {
 /// How long after its deadline an operation is answered, unless the runtime that sends it has come to a stop.
 const OVERTIME: Duration = Duration::from_secs(1);
 
-/// Pushes an operation, to be sent on the current runtime, and waits for its answer.
-pub(in crate::jobs) async fn submit(
+/// Pushes an operation, to be sent on the current runtime, and returns a future that waits for its answer.
+pub(in crate::jobs) fn submit(
     batcher: &Arc<Batcher>,
     arguments: Vec<Vec<u8>>,
     deadline: Instant,
-) -> Result<Answer, Error> {
+) -> Result<impl Future<Output = Result<Answer, Error>> + use<>, Error> {
     let Ok(runtime) = Handle::try_current() else {
         return Err(Error::NoRuntime);
     };
@@ -333,13 +333,15 @@ pub(in crate::jobs) async fn submit(
         let _ = sender.send(answer);
     });
     batcher.push(&runtime, [operation]);
-    match timers::until(deadline + OVERTIME, receiver).await {
-        Some(Ok(answer)) => answer,
-        // Every operation is answered, but not by a runtime that nobody drives.
-        Some(Err(_)) | None => Err(Error::NoAnswer {
-            waited: asked.elapsed(),
-        }),
-    }
+    Ok(async move {
+        match timers::until(deadline + OVERTIME, receiver).await {
+            Some(Ok(answer)) => answer,
+            // Every operation is answered, but not by a runtime that nobody drives.
+            Some(Err(_)) | None => Err(Error::NoAnswer {
+                waited: asked.elapsed(),
+            }),
+        }
+    })
 }
 
 /// The largest number that scripts are sent, because Lua represents it exactly.

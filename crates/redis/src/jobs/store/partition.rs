@@ -93,7 +93,7 @@ impl Partition {
         change: Change<'_>,
         deadline: Instant,
     ) -> Result<Answer, Error> {
-        submit(&self.updates, change.arguments(), deadline).await
+        submit(&self.updates, change.arguments(), deadline)?.await
     }
 
     pub(in crate::jobs) fn channel(&self) -> &str {

@@ -66,6 +66,15 @@ struct State {
     ended: bool,
 }
 
+impl State {
+    /// Whether the consumer fetches what is started now. One that works on as many jobs as it has places for does
+    /// not ask. It will when the end of one of them is answered, which is sent in the same batch as the start of
+    /// the next one. If it leaves jobs unfetched, it gets no more.
+    fn will_fetch(&self) -> bool {
+        self.asked || (self.places.said().is_some() && self.started.is_empty())
+    }
+}
+
 /// A claim that has become due or been started, and since when.
 struct Ready {
     claim: Claim,
@@ -189,9 +198,9 @@ impl Desk {
         self.notify_engine();
     }
 
-    /// Starts as many due claims as the consumer has places for, if it waits for a job.
+    /// Starts as many due claims as the consumer has places for, if it waits for a job or will soon.
     fn start(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
-        if !state.asked || state.ended || state.closed {
+        if !state.will_fetch() || state.ended || state.closed {
             return Vec::new();
         }
         let mut starts = Vec::new();
@@ -260,30 +269,21 @@ impl Desk {
 
     // The jobs' side.
 
-    /// Stops renewing a job that is being finished or was dropped. Returns whether it was renewed and not
-    /// lost until now.
-    pub(super) fn leave(&self, lease: &Arc<JobLease>) -> bool {
+    /// Stops renewing a job that is being finished or was dropped, and starts another one in its place. Returns
+    /// whether it was renewed and not lost until now.
+    pub(super) fn leave(self: &Arc<Self>, lease: &Arc<JobLease>) -> bool {
         let mut state = self.state.lock();
         let was_held = state.held.remove(lease);
+        state.places.leave();
+        let starts = self.start(&mut state);
         let is_last = state.closed && state.held.is_empty();
+        let concerns_engine = state.asked || is_last;
         drop(state);
-        if is_last {
+        self.send(starts);
+        if concerns_engine {
             self.notify_engine();
         }
         was_held
-    }
-
-    /// Records that a job was finished or dropped, which leaves a place to another.
-    pub(super) fn leave_place(self: &Arc<Self>) {
-        let mut state = self.state.lock();
-        state.places.leave();
-        let starts = self.start(&mut state);
-        let is_asked = state.asked;
-        drop(state);
-        self.send(starts);
-        if is_asked {
-            self.notify_engine();
-        }
     }
 
     // The engine's side.

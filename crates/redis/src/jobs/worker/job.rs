@@ -35,6 +35,8 @@ use crate::{
 pub struct Job {
     claim: Claim,
     desk: Arc<Desk>,
+    /// Whether it has left its place to another job, because it is being finished or is over.
+    has_left: AtomicBool,
     /// Whether the consumer has finished with it.
     is_over: AtomicBool,
 }
@@ -44,6 +46,7 @@ impl Job {
         Job {
             claim,
             desk,
+            has_left: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
     }
@@ -186,9 +189,9 @@ impl Job {
             lease.validity.until()
         };
         let batcher = &queue.partitions[lease.partition].updates;
-        let asked = submit(batcher, change.arguments(), deadline);
-        // A job that is being finished is not renewed.
-        let was_held = self.desk.leave(lease);
+        let asked = submit(batcher, change.arguments(), deadline)?;
+        // A job that is being finished is not renewed. The next one is started by the batch that finishes it.
+        let was_held = self.leave();
         let finished = asked.await?.finished();
         if was_held && finished == Finished::Lost {
             queue.nearby.stats.lost.increment();
@@ -200,13 +203,18 @@ impl Job {
         Ok(finished != Finished::Lost)
     }
 
+    /// Leaves the job's place to another, unless it has. Returns whether the job was renewed and not lost until
+    /// now.
+    fn leave(&self) -> bool {
+        !self.has_left.swap(true, Ordering::Relaxed) && self.desk.leave(&self.claim.lease)
+    }
+
     /// Ends the job as dropping it does, though somebody may keep a clone of its `Arc`.
     pub(super) fn end(&self) {
         if self.is_over.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.desk.leave(&self.claim.lease);
-        self.desk.leave_place();
+        self.leave();
         self.claim.lease.validity.lose();
         if self.claim.lease.is_cancelled() {
             self.confirm();

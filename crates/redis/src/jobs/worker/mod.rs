@@ -159,9 +159,10 @@ impl fmt::Debug for WorkerBuilder {
 /// started is.
 ///
 /// If the consumer's places are said, by [`concurrency`](WorkerBuilder::concurrency) or by `run`, as many jobs
-/// are started when it asks for one as there are places free, in few commands. These count as running. A
-/// started job that is not fetched within 200 ms, or sooner if the consumer works on others and does not poll,
-/// waits again with no attempt counted.
+/// are started as there are places free, in few commands. One that is being finished has left its place, so
+/// the next job starts before the consumer asks for it. These count as running. A started job that is not
+/// fetched within 200 ms, or sooner if the consumer works on others and does not poll, waits again with no
+/// attempt counted.
 ///
 /// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their
 /// holders and are still renewed. A worker that is not polled returns the jobs that were claimed for it 50 ms

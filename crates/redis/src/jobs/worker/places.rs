@@ -7,7 +7,7 @@ const STARTS: usize = 100;
 pub(super) struct Places {
     /// How many jobs the consumer works on at once, if somebody has said so.
     said: Option<usize>,
-    /// Jobs that the consumer has fetched and not finished.
+    /// Jobs that the consumer has fetched, and neither finished nor begun to finish.
     taken: usize,
 }
 

@@ -3,7 +3,7 @@
 -- ARGV, from the third on, for each change: its name and its arguments, as `change.rs` writes them.
 -- Returns a number for each change, with a space between two: 0 where the job was not as the change wants it, and else what each says.
 --
--- Starts and dones, which every job needs, are carried out together: a few commands for all of a batch.
+-- Starts and dones, which every job needs, are carried out together, whatever their order: a few commands for all of a batch.
 if is_repeated then return last_reply end
 if is_late then return refuse() end
 
@@ -24,60 +24,84 @@ local function let_go_again(from, id)
   if let_go(from, id) then wake_if_first(id) end
 end
 
--- Starts or dones that are yet to be carried out, and which changes of the batch they are.
-local which, ids, tokens, leases, limits, places = nil, {}, {}, {}, {}, {}
+-- The starts and the dones that are yet to be carried out, and which changes of the batch they are.
+local function none_yet()
+  return { ids = {}, tokens = {}, leases = {}, limits = {}, places = {} }
+end
 
-local function carry_out()
-  if not which then return end
-  local set = which == 'start' and claimed or running
-  local states = call('HMGET', state, unpack(ids))
-  local ends = call('ZMSCORE', set, unpack(ids))
-  local grids = call('HMGET', repeats, unpack(ids))
-  local paused = which == 'start' and is_paused()
-  local held, scores, after = {}, {}, {}
+local starts, dones = none_yet(), none_yet()
+
+local function read_all(set, ids)
+  return call('HMGET', state, unpack(ids)), call('ZMSCORE', set, unpack(ids)), call('HMGET', repeats, unpack(ids))
+end
+
+local function carry_out_dones()
+  local ids, tokens, places = dones.ids, dones.tokens, dones.places
+  local states, ends, grids = read_all(running, ids)
+  local held = {}
   for n, id in ipairs(ids) do
-    local owner, attempts, at, limit, failure = parse(states[n])
-    local till, token = ends[n], tokens[n]
-    local is_held = owner == token and till and tonumber(till) > now
-    answers[places[n]] = is_held and '1' or '0'
-    if which == 'start' and owner == token and till and (paused or tonumber(at) > now) then
-      -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
-      wait_again(claimed, id, attempts, at, limit, failure)
-      answers[places[n]] = '0'
-    elseif is_held then
+    local owner, _, at = parse(states[n])
+    local till = ends[n]
+    answers[places[n]] = '0'
+    if owner == tokens[n] and till and tonumber(till) > now then
       local first, every = grid_of(grids[n])
-      if every and which == 'done' then
+      answers[places[n]] = '1'
+      if every then
         come_again(running, id, at, first, every)
         wake_if_first(id)
         answers[places[n]] = '2'
       else
         held[#held + 1] = id
       end
-      if which == 'start' then
-        -- This delivery is for all points that have passed.
-        local passed = every and last_point(first, every, now)
-        if passed and passed > tonumber(at) then at = exact(passed) end
-        scores[#scores + 1] = exact(now + leases[n])
-        scores[#scores + 1] = id
-        after[#after + 1] = id
-        after[#after + 1] = state_of(owner, exact(attempts + 1), at, limits[n], failure)
-      end
-    elseif till and owner == '!' .. token then
+    elseif till and owner == '!' .. tokens[n] then
       let_go_again(running, id)
     end
   end
   if held[1] then
-    if which == 'start' then
-      call('ZADD', running, unpack(scores))
-      call('HSET', state, unpack(after))
-      call('ZREM', claimed, unpack(held))
-    else
-      call('ZREM', running, unpack(held))
-      call('HDEL', state, unpack(held))
-      call('HDEL', payload, unpack(held))
+    call('ZREM', running, unpack(held))
+    call('HDEL', state, unpack(held))
+    call('HDEL', payload, unpack(held))
+  end
+  dones = none_yet()
+end
+
+local function carry_out_starts()
+  local ids, tokens, places = starts.ids, starts.tokens, starts.places
+  local states, ends, grids = read_all(claimed, ids)
+  local paused = is_paused()
+  local held, scores, after = {}, {}, {}
+  for n, id in ipairs(ids) do
+    local owner, attempts, at, limit, failure = parse(states[n])
+    local till = ends[n]
+    answers[places[n]] = '0'
+    if owner == tokens[n] and till and (paused or tonumber(at) > now) then
+      -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
+      wait_again(claimed, id, attempts, at, limit, failure)
+    elseif owner == tokens[n] and till and tonumber(till) > now then
+      answers[places[n]] = '1'
+      -- This delivery is for all points that have passed.
+      local first, every = grid_of(grids[n])
+      local passed = every and last_point(first, every, now)
+      if passed and passed > tonumber(at) then at = exact(passed) end
+      held[#held + 1] = id
+      scores[#scores + 1] = exact(now + starts.leases[n])
+      scores[#scores + 1] = id
+      after[#after + 1] = id
+      after[#after + 1] = state_of(owner, exact(attempts + 1), at, starts.limits[n], failure)
     end
   end
-  which, ids, tokens, leases, limits, places = nil, {}, {}, {}, {}, {}
+  if held[1] then
+    call('ZADD', running, unpack(scores))
+    call('HSET', state, unpack(after))
+    call('ZREM', claimed, unpack(held))
+  end
+  starts = none_yet()
+end
+
+-- No job is started and done in one batch, so it does not matter which comes first. A start takes the place of a job that is done.
+local function carry_out()
+  if dones.ids[1] then carry_out_dones() end
+  if starts.ids[1] then carry_out_starts() end
 end
 
 -- Every other change, of which a batch has few. Each returns its answer, or 1.
@@ -224,10 +248,9 @@ while at <= #ARGV do
   local change, first, second, third, fourth = unpack(ARGV, at, at + 4)
   place = place + 1
   if change == 'start' or change == 'done' then
-    if which ~= change then carry_out() end
-    which = change
-    local n = #ids + 1
-    ids[n], tokens[n], leases[n], limits[n], places[n] = first, second, third, fourth, place
+    local list = change == 'start' and starts or dones
+    local n = #list.ids + 1
+    list.ids[n], list.tokens[n], list.leases[n], list.limits[n], list.places[n] = first, second, third, fourth, place
   else
     -- In the order in which they were asked for.
     carry_out()

@@ -192,22 +192,23 @@ impl Partition {
     }
 }
 
-/// The keys, in the order that every script expects.
+/// The keys of a partition, in the order in which the prelude names them.
+const KEYS: [&str; 11] = [
+    "due",
+    "claimed",
+    "running",
+    "dead",
+    "state",
+    "payload",
+    "watching",
+    "idle",
+    "repeats",
+    "settings",
+    "last:calls",
+];
+
 fn keys(tag: &Tag) -> [String; 11] {
-    [
-        "due",
-        "claimed",
-        "running",
-        "dead",
-        "state",
-        "payload",
-        "watching",
-        "idle",
-        "repeats",
-        "settings",
-        "last:calls",
-    ]
-    .map(|what| tag.key(what))
+    KEYS.map(|what| tag.key(what))
 }
 
 /// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process
@@ -223,6 +224,16 @@ pub(in crate::jobs) fn partition_of(id: &str, partitions: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_prelude_names_the_keys_in_this_order() {
+        let names = KEYS.join(", ").replace(":calls", "");
+        let prelude = include_str!("scripts/prelude.lua");
+        assert!(
+            prelude.contains(&format!("local {names} = unpack(KEYS)")),
+            "{names}"
+        );
+    }
 
     #[test]
     fn ids_stay_where_they_are() {

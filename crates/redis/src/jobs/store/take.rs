@@ -35,6 +35,23 @@ pub(in crate::jobs) struct TakeRequest {
     pub(in crate::jobs) is_repeated: bool,
 }
 
+impl TakeRequest {
+    /// Returns what the script is told after the token, by the names that it has there.
+    fn arguments(&self, settings: &WorkerSettings, largest: usize) -> [(&'static str, String); 9] {
+        [
+            ("limit", self.limit.to_string()),
+            ("ahead", micros(settings.look_ahead).to_string()),
+            ("lease", micros(settings.lease).to_string()),
+            ("most", settings.attempts.to_string()),
+            ("again", u8::from(self.is_repeated).to_string()),
+            ("largest", largest.to_string()),
+            ("room", self.bytes.to_string()),
+            ("limit_ahead", self.limit_ahead.to_string()),
+            ("worker", self.ear.map_or(String::new(), |ear| ear.to_string())),
+        ]
+    }
+}
+
 pub(in crate::jobs) struct Taken {
     /// Claims, each with the instant from which it may be delivered.
     pub(in crate::jobs) claims: Vec<(Instant, Claim)>,
@@ -56,17 +73,9 @@ pub(in crate::jobs) async fn take(
     request: TakeRequest,
 ) -> (TakeRequest, Result<Taken, Error>) {
     let sent = Instant::now();
-    let call = queue.partitions[request.partition]
-        .take(&request.call)
-        .arg(request.limit)
-        .arg(micros(settings.look_ahead))
-        .arg(micros(settings.lease))
-        .arg(settings.attempts)
-        .arg(if request.is_repeated { "again" } else { "" })
-        .arg(queue.settings.max_payload)
-        .arg(request.bytes)
-        .arg(request.limit_ahead)
-        .arg(request.ear.map_or(String::new(), |ear| ear.to_string()));
+    let call = queue.partitions[request.partition].take(&request.call);
+    let arguments = request.arguments(&settings, queue.settings.max_payload);
+    let call = call.args(arguments.map(|(_, argument)| argument.into_bytes()));
     let limit = queue.settings.answer_within.min(settings.lease);
     let probe = Arc::new(call.probe());
     let answer = within(limit, async {
@@ -86,8 +95,19 @@ pub(in crate::jobs) async fn take(
 /// Parses an answer. Returns `None` if it is malformed.
 fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> {
     let Value::Array(values) = answer else { return None };
-    let (head, jobs) = values.split_at_checked(5)?;
-    let now: u64 = text(&head[0])?.parse().ok()?;
+    let [
+        now,
+        next_due,
+        next_end,
+        stored,
+        listed,
+        Value::Array(jobs),
+        Value::Array(refused),
+    ] = &values[..]
+    else {
+        return None;
+    };
+    let now: u64 = text(now)?.parse().ok()?;
     // Redis read its clock before the answer arrived, so counting from now is never early.
     let here = Instant::now();
     let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
@@ -99,25 +119,23 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
             text.parse().ok().map(|at| Some(instant(at)))
         }
     };
-    let (mut claims, mut undeliverable) = (Vec::new(), Vec::new());
+    let undeliverable = refused.chunks(2).map(|job| {
+        let [id, reason] = job else { return None };
+        let (id, reason) = (lossy(id)?, lossy(reason)?);
+        Some(Error::Undeliverable { id, reason })
+    });
+    let undeliverable = undeliverable.collect::<Option<_>>()?;
+    let mut claims = Vec::new();
     for job in jobs.chunks(6) {
         let [id, Value::BulkString(payload), size, attempts, due, delivered] = job else {
             return None;
         };
-        let size = text(size)?;
-        if size.is_empty() {
-            undeliverable.push(Error::Undeliverable {
-                id: lossy(id)?,
-                reason: String::from_utf8_lossy(payload).into_owned(),
-            });
-            continue;
-        }
         let due: u64 = text(due)?.parse().ok()?;
         let token = request.call.token.clone();
         let claim = Claim {
             lease: JobLease::new(text(id)?.to_owned(), request.partition, token, until),
             payload: payload.clone(),
-            size: size.parse().ok()?,
+            size: text(size)?.parse().ok()?,
             was_delivered: text(delivered)? == "1",
             attempts: text(attempts)?.parse().ok()?,
             due,
@@ -129,10 +147,36 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
     Some(Taken {
         claims,
         undeliverable,
-        is_stored: text(&head[3])? == "1",
-        is_listed: !text(&head[4])?.is_empty(),
-        is_one_of_few: text(&head[4])? == "2",
-        next_due: next(&head[1])?,
-        next_end: next(&head[2])?,
+        is_stored: text(stored)? == "1",
+        is_listed: !text(listed)?.is_empty(),
+        is_one_of_few: text(listed)? == "few",
+        next_due: next(next_due)?,
+        next_end: next(next_end)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::store::call_names::CallNames;
+
+    #[test]
+    fn the_script_names_its_arguments_in_this_order() {
+        let request = TakeRequest {
+            call: CallNames::new().call_name(),
+            partition: 0,
+            limit: 1,
+            limit_ahead: 1,
+            ear: None,
+            bytes: 1,
+            is_repeated: false,
+        };
+        let arguments = request.arguments(&WorkerSettings::default(), 1);
+        let names = arguments.map(|(name, _)| name).join(", ");
+        let script = include_str!("scripts/take.lua");
+        assert!(
+            script.contains(&format!("local token, {names} = unpack(ARGV, 3)")),
+            "{names}"
+        );
+    }
 }

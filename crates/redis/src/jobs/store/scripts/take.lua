@@ -1,20 +1,19 @@
 -- Sweeps a partition: what a worker lost comes again or is dead, and up to `limit` jobs are claimed that come due.
 -- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has more than that has its
 -- payload read by fetch.lua, and what has more than `largest` is not delivered.
--- ARGV, from the third on: token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost, the largest
--- payload, how many bytes of payload the reply may have, up to how many jobs may be claimed that are not due yet, and the name under
--- which the worker listens, which is empty if it does not.
--- Returns Redis' time, when the next job is due, when the next lease ends (empty where there is none, and for a worker that others
--- tell), 1 where this call is remembered, and 1 where the worker is known as one that has room, 2 if it is one of few that are idle; then for each job its id, payload, the
--- size of that, attempts so far, due time, and 1 if it was delivered before. A job that cannot be delivered has no size, and the reason
--- instead of a payload.
-local token = ARGV[3]
-local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local again = ARGV[8] == 'again'
-local largest, room = tonumber(ARGV[9]), tonumber(ARGV[10])
-local limit_ahead, worker = tonumber(ARGV[11]), ARGV[12]
+-- ARGV, from the third on, in the order of `take.rs`: up to how many jobs that are due, and up to how many that are not; whether an earlier
+-- call may have been lost; the largest payload, how many bytes of payload the reply may have, and the name under which the worker
+-- listens, which is empty if it does not.
+-- Returns Redis' time; when the next job is due and when the next lease ends, empty where there is none, and for a worker that others
+-- tell; 1 where this call is remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
+-- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered
+-- before; and a list of the jobs that cannot be delivered, each with its id and the reason.
+local token, limit, ahead, lease, most, again, largest, room, limit_ahead, worker = unpack(ARGV, 3)
+limit, limit_ahead, ahead, lease, most = tonumber(limit), tonumber(limit_ahead), tonumber(ahead), tonumber(lease), tonumber(most)
+largest, room, again = tonumber(largest), tonumber(room), again == '1'
 local paused = is_paused()
-local reply = { '', '', '', '', '' }
+local claims, refused = {}, {}
+local reply = { '', '', '', '', '', claims, refused }
 
 -- The error of a job whose worker has died or was cut off, or that has taken longer than it may.
 local RAN_OUT = 'its lease ran out'
@@ -53,7 +52,7 @@ local function enlist(given)
       local gone = call('ZRANGE', set, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
       if gone[1] then call('ZREM', set, unpack(gone)) end
     end
-    reply[5] = '1'
+    reply[5] = 'listed'
     if call('ZSCORE', watching, worker) or watchers() < WATCHERS then
       call('ZADD', watching, exact(now + SEEN_FOR), worker)
       call('ZREM', idle, worker)
@@ -62,12 +61,12 @@ local function enlist(given)
     call('ZADD', idle, exact(now + SEEN_FOR), worker)
     local others = call('ZCOUNT', idle, '-inf', '(+inf') - 1
     if others >= FEW then return false end
-    reply[5] = '2'
+    reply[5] = 'few'
     return false, OVERDUE + others * APART
   end
   if limit > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
     -- Nobody could watch in its place.
-    if call('ZSCORE', watching, worker) then reply[5] = '1' end
+    if call('ZSCORE', watching, worker) then reply[5] = 'listed' end
   else
     leave(worker, is_due and WATCHERS or 0)
   end
@@ -92,8 +91,8 @@ local function finish(given)
   return reply
 end
 
-local function add(...)
-  for _, value in ipairs({ ... }) do reply[#reply + 1] = value end
+local function add(list, ...)
+  for _, value in ipairs({ ... }) do list[#list + 1] = value end
 end
 
 local function add_job(id, size, attempts, at, stored_limit)
@@ -102,7 +101,7 @@ local function add_job(id, size, attempts, at, stored_limit)
     body = call('HGET', payload, id)
     room = room - size
   end
-  add(id, body, exact(size), attempts, at, stored_limit ~= '0' and '1' or '0')
+  add(claims, id, body, exact(size), attempts, at, stored_limit ~= '0' and '1' or '0')
 end
 
 -- A repeated take answers with what the first one claimed and still holds.
@@ -178,11 +177,11 @@ if found[1] then
     local why = foreign(id)
     if why then
       bury(due, id, attempts, at, why)
-      add(string.sub(id, 1, 64), why, '', attempts, at, '')
+      add(refused, string.sub(id, 1, 64), why)
     elseif size > largest then
       why = 'its payload of ' .. size .. ' bytes is larger than the ' .. largest .. ' bytes that the worker accepts'
       fail(due, id, attempts, at, most, why)
-      add(id, why, '', attempts, at, '')
+      add(refused, id, why)
     elseif size > room and size <= whole then
       -- The next take has room for it.
       break

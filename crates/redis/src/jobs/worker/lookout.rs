@@ -4,7 +4,10 @@ use std::{mem, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{jobs::settings::INTERVAL, server::nonce::random_part};
+use crate::{
+    jobs::settings::INTERVAL,
+    server::{nonce::random_part, retry::Backoff},
+};
 
 /// By how much a sweep may come sooner, at random.
 const JITTER: Duration = Duration::from_millis(100);
@@ -54,7 +57,7 @@ pub(super) struct Lookout {
     pub(super) is_taking: bool,
     /// Whether the last take got no answer.
     pub(super) unanswered: bool,
-    pause: Duration,
+    backoff: Backoff,
     /// Whether a job may have become due since the take in flight was sent.
     hinted: bool,
     /// Whether more jobs could be taken now.
@@ -87,7 +90,7 @@ impl Lookout {
             sent: now,
             is_taking: false,
             unanswered: false,
-            pause: PAUSE,
+            backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
             hinted: false,
             more: None,
             is_told: false,
@@ -158,8 +161,7 @@ impl Lookout {
     pub(super) fn failed(&mut self, now: Instant) {
         self.is_taking = false;
         self.unanswered = true;
-        self.at = now + self.pause / 2 + random_part(self.pause / 2);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.at = now + self.backoff.next_pause();
     }
 
     /// Records that Redis refused the take for what another process sent, so that it is sent again as another
@@ -180,7 +182,7 @@ impl Lookout {
     ) {
         self.is_taking = false;
         self.unanswered = false;
-        self.pause = PAUSE;
+        self.backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
         // Workers that swept at the same time, at first or after a notification, spread out.
         let jitter = if mem::replace(&mut self.done_before, true) {
             JITTER

@@ -28,12 +28,13 @@ mod worker;
 use settings::HandleSettings;
 use stats::QueueLabels;
 use store::{
-    Queue,
     batcher::BATCH,
     change::{Answer, Change},
-    listing, micros, micros_of,
+    listing,
     nearby::Nearby,
+    queue::Queue,
     sampling,
+    units::{micros, micros_of},
 };
 
 /// The longest id of a job that is repeated, to which its deaths add when it was due.

@@ -13,7 +13,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use redis::Value;
-use tokio::{runtime::Handle, task::yield_now, time::Instant};
+use tokio::{runtime::Handle, sync::oneshot, task::yield_now, time::Instant};
 
 use super::{call_names::CallNames, change::Answer};
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
         retry::ask,
         script::{Call, Script},
     },
+    timers,
 };
 
 /// The largest number of jobs that a script looks at.
@@ -33,6 +34,8 @@ pub(in crate::jobs) const BATCH: usize = 100;
 /// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other
 /// operation fails with it.
 const BATCH_BYTES: usize = 256 << 10;
+/// How long after its deadline an operation is answered, unless the runtime that sends it has come to a stop.
+const OVERTIME: Duration = Duration::from_secs(1);
 
 pub(in crate::jobs) struct Batcher {
     server: Arc<dyn AnyConnection>,
@@ -141,6 +144,32 @@ impl Batcher {
         self.lanes.get_or_start(runtime, VecDeque::new, serve, |waiting| {
             waiting.extend(operations)
         });
+    }
+
+    /// Pushes an operation, to be sent on the current runtime, and returns a future that waits for its answer.
+    pub(in crate::jobs) fn submit(
+        self: &Arc<Self>,
+        arguments: Vec<Vec<u8>>,
+        deadline: Instant,
+    ) -> Result<impl Future<Output = Result<Answer, Error>> + use<>, Error> {
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(Error::NoRuntime);
+        };
+        let (sender, receiver) = oneshot::channel();
+        let asked = Instant::now();
+        let operation = Operation::new(arguments, deadline, |answer: Result<Answer, Error>| {
+            let _ = sender.send(answer);
+        });
+        self.push(&runtime, [operation]);
+        Ok(async move {
+            match timers::until(deadline + OVERTIME, receiver).await {
+                Some(Ok(answer)) => answer,
+                // Every operation is answered, but not by a runtime that nobody drives.
+                Some(Err(_)) | None => Err(Error::NoAnswer {
+                    waited: asked.elapsed(),
+                }),
+            }
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{LARGEST_NUMBER, micros};
+use super::units::{LARGEST_NUMBER, micros};
 use crate::{
     jobs::{
         claim::JobLease,

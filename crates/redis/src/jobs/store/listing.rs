@@ -7,7 +7,7 @@ use std::{
 
 use redis::Value;
 
-use super::{OpenQueue, fetch::fetch};
+use super::queue::OpenQueue;
 use crate::{
     error::Error,
     jobs::report::{DeadJob, JobInfo, JobState, WaitingJob},
@@ -204,7 +204,7 @@ pub(in crate::jobs) async fn dead_jobs(mut open: OpenQueue<'_>, limit: usize) ->
     } in dead
     {
         if job.payload.len() < size && size <= queue.settings.max_payload {
-            let fetched = fetch(queue, partition, &job.id, "-").await;
+            let fetched = queue.fetch(partition, &job.id, "-").await;
             job.payload = fetched.ok().flatten().unwrap_or_default();
         }
         jobs.push(job);

@@ -8,7 +8,6 @@ use super::{
     batcher::Batcher,
     call_names::CallName,
     change::{Answer, Change},
-    submit,
 };
 use crate::{
     error::Error,
@@ -93,7 +92,7 @@ impl Partition {
         change: Change<'_>,
         deadline: Instant,
     ) -> Result<Answer, Error> {
-        submit(&self.updates, change.arguments(), deadline)?.await
+        self.updates.submit(change.arguments(), deadline)?.await
     }
 
     pub(in crate::jobs) fn channel(&self) -> &str {

@@ -9,7 +9,10 @@ use futures_util::future::{try_join, try_join_all};
 use redis::{FromRedisValue, from_redis_value};
 use tokio::time::Instant;
 
-use super::{OpenQueue, Queue, partition::Partition};
+use super::{
+    partition::Partition,
+    queue::{OpenQueue, Queue},
+};
 use crate::{
     error::Error,
     jobs::report::{Counts, QueueSample},

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{Queue, call_names::CallName, micros};
+use super::{call_names::CallName, queue::Queue, units::micros};
 use crate::{
     error::Error,
     jobs::{

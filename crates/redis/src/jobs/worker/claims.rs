@@ -17,19 +17,15 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use tickwheel::DelayQueue;
 use tokio::time::Instant;
 
-use super::{
-    Goodbye, UNASKED,
-    desk::{Desk, Status},
-};
+use super::desk::{Desk, Goodbye, Status, UNASKED};
 use crate::{
     error::Error,
     jobs::{
         claim::{Claim, JobLease, valid_until},
         store::{
-            CALL_LIMIT,
             batcher::Operation,
             change::{Answer, Change, Renewed},
-            fetch::fetch,
+            queue::CALL_LIMIT,
         },
     },
     server::nonce::random_part,
@@ -130,7 +126,7 @@ impl Claims {
         let (queue, lease) = (self.desk.queue.clone(), claim.lease.clone());
         self.fetching.push(Fetching {
             claim: Some((due, claim)),
-            fetched: async move { fetch(&queue, lease.partition, &lease.id, &lease.token).await }.boxed(),
+            fetched: async move { queue.fetch(lease.partition, &lease.id, &lease.token).await }.boxed(),
         });
     }
 

@@ -6,13 +6,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    convert::Infallible,
     mem,
     sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{runtime::Handle, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{held::HeldLeases, pace::Pace, places::Places};
@@ -22,14 +23,20 @@ use crate::{
         claim::{Claim, JobLease, valid_until},
         settings::WorkerSettings,
         store::{
-            Queue,
             batcher::Operation,
             change::{Answer, Change},
             nearby::NearbyWorker,
+            queue::Queue,
         },
     },
     mutex::Mutex,
 };
+
+/// How long a consumer may work on a job and not ask for another, before what was claimed for it goes back.
+pub(super) const UNASKED: Duration = Duration::from_millis(50);
+
+/// Kept by whatever has to be answered before a worker has ended. Before its end, nobody waits for that.
+pub(super) type Goodbye = Option<mpsc::Sender<Infallible>>;
 
 /// The shortest interval between two errors that the stream yields.
 const ERRORS_APART: Duration = Duration::from_secs(1);

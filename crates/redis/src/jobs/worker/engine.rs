@@ -11,7 +11,7 @@ use tickwheel::{SleepError, Wheel};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{claims::Claims, desk::Desk, takes::Takes};
-use crate::jobs::store::{Queue, change::Change};
+use crate::jobs::store::{change::Change, queue::Queue};
 
 /// How often the queue is opened while that fails.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);

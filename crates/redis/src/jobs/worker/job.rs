@@ -17,10 +17,9 @@ use crate::{
     jobs::{
         claim::{Claim, JobLease},
         store::{
-            CALL_LIMIT,
             batcher::Operation,
             change::{Change, Finished},
-            submit,
+            queue::CALL_LIMIT,
         },
     },
     validity::Lost,
@@ -189,7 +188,7 @@ impl Job {
             lease.validity.until()
         };
         let batcher = &queue.partitions[lease.partition].updates;
-        let asked = submit(batcher, change.arguments(), deadline)?;
+        let asked = batcher.submit(change.arguments(), deadline)?;
         // A job that is being finished is not renewed. The next one is started by the batch that finishes it.
         let was_held = self.leave();
         let finished = asked.await?.finished();

@@ -15,7 +15,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Worker, job::Job};
+use super::{job::Job, stream::Worker};
 use crate::{error::Error, jobs::store::change::Change, server::nonce::random_part, timers};
 
 type Cause = Box<dyn error::Error + Send + Sync>;

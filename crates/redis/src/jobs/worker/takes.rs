@@ -6,8 +6,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use tokio::time::Instant;
 
 use super::{
-    Goodbye,
-    desk::{Desk, Status},
+    desk::{Desk, Goodbye, Status, UNASKED},
     lookout::{Lookout, Room},
 };
 use crate::{
@@ -15,10 +14,10 @@ use crate::{
     jobs::{
         claim::Claim,
         store::{
-            CALL_LIMIT,
             batcher::Operation,
             call_names::CallNames,
             change::Change,
+            queue::CALL_LIMIT,
             take::{TakeRequest, Taken, take},
         },
     },
@@ -128,7 +127,7 @@ impl Takes {
             return status.places.unwrap_or(most);
         }
         let asked = if status.asked { status.free } else { 0 };
-        let soon = if status.is_busy(Instant::now(), super::UNASKED) {
+        let soon = if status.is_busy(Instant::now(), UNASKED) {
             0
         } else {
             status.starts_soon

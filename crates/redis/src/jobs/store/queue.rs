@@ -1,0 +1,323 @@
+//! `Queue`: what all handles, workers and jobs of a queue share, and `OpenQueue`: one that has been checked.
+
+use std::{
+    iter::{from_fn, once},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::try_join_all;
+use redis::{ErrorKind, ServerErrorKind, Value};
+use tickwheel::Wheel;
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{
+    batcher::{Batcher, Operation},
+    change::{Answer, Change},
+    fetch::Fetches,
+    nearby::Nearby,
+    partition::{PREFIX, Partition, partition_of},
+};
+use crate::{
+    error::{Error, check_name},
+    jobs::{
+        claim::{Claim, JobLease},
+        settings::HandleSettings,
+    },
+    server::{
+        answer::unexpected,
+        erased::AnyConnection,
+        first_use::FirstUse,
+        keys::Tag,
+        notifications::Notifications,
+        retry::{ask, repeat},
+        script::{Call, Script},
+    },
+    timers,
+};
+
+static OPEN: Script = Script::new(include_str!("scripts/open.lua"));
+
+/// How long a call is retried at least while Redis does not answer.
+pub(in crate::jobs) const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// The largest number of partitions that a worker can still sweep.
+const MAX_PARTITIONS: usize = 1024;
+
+pub(in crate::jobs) struct Queue {
+    pub(in crate::jobs) wheel: Wheel,
+    pub(in crate::jobs) server: Arc<dyn AnyConnection>,
+    pub(in crate::jobs) name: String,
+    pub(in crate::jobs) partitions: Vec<Partition>,
+    /// The number of partitions asked for, which `check` may refuse.
+    pub(in crate::jobs) given: usize,
+    pub(in crate::jobs) notifications: Option<Notifications>,
+    pub(in crate::jobs) settings: HandleSettings,
+    fetches: Fetches,
+    /// The workers of this handle and its clones.
+    pub(in crate::jobs) nearby: Arc<Nearby>,
+    opened: FirstUse,
+}
+
+impl Queue {
+    pub(in crate::jobs) fn new(
+        wheel: Wheel,
+        server: Arc<dyn AnyConnection>,
+        name: String,
+        given: usize,
+        notifications: Option<Notifications>,
+        settings: HandleSettings,
+        nearby: Arc<Nearby>,
+    ) -> Queue {
+        let partitions = (0..given.clamp(1, MAX_PARTITIONS))
+            .map(|number| Partition::new(&name, number, &server, settings))
+            .collect();
+        Queue {
+            wheel,
+            server,
+            name,
+            partitions,
+            given,
+            notifications,
+            settings,
+            fetches: Fetches::default(),
+            nearby,
+            opened: FirstUse::default(),
+        }
+    }
+
+    /// Returns the same queue with other settings of a handle, whose workers share what is scheduled.
+    pub(in crate::jobs) fn with(
+        &self,
+        given: usize,
+        notifications: Option<Notifications>,
+        settings: HandleSettings,
+    ) -> Queue {
+        Queue::new(
+            self.wheel.clone(),
+            self.server.clone(),
+            self.name.clone(),
+            given,
+            notifications,
+            settings,
+            self.nearby.clone(),
+        )
+    }
+
+    /// Checks, at first use, that the queue has this number of partitions and that Redis does not evict keys.
+    pub(in crate::jobs) async fn open(&self) -> Result<OpenQueue<'_>, Error> {
+        let began = Instant::now();
+        // A limit that is not allowed is refused below.
+        let deadline = timers::after(self.call_limit());
+        self.opened.ensure(|| self.check(deadline)).await?;
+        Ok(OpenQueue {
+            queue: self,
+            began,
+            deadline,
+        })
+    }
+
+    async fn check(&self, deadline: Instant) -> Result<(), Error> {
+        check_name(&self.name, "a queue's name has at least one character")?;
+        if self.given != self.partitions.len() {
+            return Err(Error::InvalidSetting {
+                setting: "partitions",
+                value: self.given.to_string(),
+                allowed: "1 to 1024",
+            });
+        }
+        self.settings.check()?;
+        let attempt = self.settings.answer_within;
+        repeat(attempt, deadline, || self.server.check_policy()).await?;
+        let call = OPEN
+            .call()
+            .key(Tag::new(PREFIX, &self.name).key("partitions"))
+            .arg(self.given)
+            .arg(self.partitions[0].channel())
+            .arg(self.partitions[0].key("state"));
+        let answer = self.ask_until(call, deadline).await?;
+        let Ok((stored, may_publish, missing)) =
+            redis::from_redis_value::<(i64, bool, String)>(answer.clone())
+        else {
+            return Err(unexpected(&answer));
+        };
+        if !missing.is_empty() {
+            return Err(Error::Redis(redis::RedisError::from((
+                ErrorKind::Server(ServerErrorKind::NoPerm),
+                "this user has no permissions to run a command of our scripts",
+                missing,
+            ))));
+        }
+        if stored != self.given as i64 {
+            return Err(Error::Partitions {
+                given: self.given as u32,
+                stored: u32::try_from(stored).unwrap_or(u32::MAX),
+            });
+        }
+        if !may_publish {
+            tracing::warn!(
+                queue = self.name,
+                "the user of the connection may not publish (ACL): other workers notice a job up to five seconds later"
+            );
+        }
+        if let Some((count, age)) = self.settings.keep_dead {
+            let count = count.div_ceil(self.partitions.len() as u64);
+            let keep = Change::KeepDead { count, age };
+            try_join_all(
+                self.partitions
+                    .iter()
+                    .map(|partition| partition.change(keep, deadline)),
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a call that may be carried out twice, and repeats it until it is answered or
+    /// [`call_limit`](Queue::call_limit) has passed.
+    pub(in crate::jobs) async fn ask(&self, call: Call) -> Result<Value, Error> {
+        self.ask_until(call, Instant::now() + self.call_limit()).await
+    }
+
+    pub(in crate::jobs) async fn ask_until(&self, call: Call, deadline: Instant) -> Result<Value, Error> {
+        let attempt = self.settings.answer_within;
+        ask(&*self.server, call, attempt, deadline, Ok).await
+    }
+
+    /// Fetches a payload that was too large for the answer to a take, in its turn. Returns `None` if the job is not
+    /// held under that token any more.
+    pub(in crate::jobs) async fn fetch(
+        &self,
+        partition: usize,
+        id: &str,
+        token: &str,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let limit = self.settings.answer_within;
+        let _permit = self.fetches.permit(limit).await;
+        let call = self.partitions[partition].fetch(id, token);
+        match self.ask_until(call, Instant::now() + limit).await? {
+            Value::BulkString(payload) => Ok(Some(payload)),
+            Value::Nil => Ok(None),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Returns how long a call is retried while Redis does not answer.
+    pub(in crate::jobs) fn call_limit(&self) -> Duration {
+        CALL_LIMIT.max(self.settings.answer_within)
+    }
+
+    pub(in crate::jobs) fn partition(&self, id: &str) -> &Partition {
+        &self.partitions[self.number_of(id)]
+    }
+
+    pub(in crate::jobs) fn number_of(&self, id: &str) -> usize {
+        partition_of(id, self.partitions.len())
+    }
+
+    /// Tells the workers of this handle that a job is due after that time.
+    pub(in crate::jobs) fn expect_job(&self, partition: usize, delay: Duration) {
+        if let Some(due) = Instant::now().checked_add(delay) {
+            self.nearby.expect_job(partition, due);
+        }
+    }
+
+    /// Pushes operations to their partitions, with those of one partition together, to be sent on this
+    /// runtime.
+    pub(in crate::jobs) fn update_all(&self, runtime: &Handle, mut operations: Vec<(usize, Operation)>) {
+        operations.sort_by_key(|(partition, _)| *partition);
+        let mut operations = operations.into_iter().peekable();
+        while let Some((partition, first)) = operations.next() {
+            let rest = from_fn(|| Some(operations.next_if(|(other, _)| *other == partition)?.1));
+            self.partitions[partition]
+                .updates
+                .push(runtime, once(first).chain(rest));
+        }
+    }
+
+    /// Returns claims that are not worked on to the queue, from the given runtime. Each keeps a clone of
+    /// `goodbye` until it is answered.
+    pub(in crate::jobs) fn give_back<G: Clone + Send + 'static>(
+        self: &Arc<Queue>,
+        runtime: &Handle,
+        how: fn(&JobLease) -> Change<'_>,
+        claims: Vec<Claim>,
+        goodbye: &G,
+    ) {
+        let deadline = Instant::now() + CALL_LIMIT;
+        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
+            let arguments = how(&lease).arguments();
+            let (queue, partition, goodbye) = (self.clone(), lease.partition, goodbye.clone());
+            let returned = move |answer: Result<Answer, Error>| {
+                let _goodbye = goodbye;
+                // A job that cannot be returned is delivered again when its lease has expired.
+                if answer.is_ok_and(Answer::is_done) {
+                    queue.expect_job(partition, Duration::ZERO);
+                }
+            };
+            (partition, Operation::new(arguments, deadline, returned))
+        });
+        self.update_all(runtime, given_back.collect());
+    }
+
+    /// Makes a change to all partitions at once. Returns whether it changed anything.
+    pub(in crate::jobs) async fn change_all(&self, change: Change<'_>) -> Result<bool, Error> {
+        let open = self.open().await?;
+        let changes = self
+            .partitions
+            .iter()
+            .map(|partition| open.change(partition, change));
+        let answers = try_join_all(changes).await?;
+        Ok(answers.into_iter().any(Answer::is_done))
+    }
+
+    /// Carries out one operation on the job `id`, whose arguments a script of that batcher expects.
+    pub(in crate::jobs) async fn on_job(
+        &self,
+        id: &str,
+        batcher: impl FnOnce(&Partition) -> &Arc<Batcher>,
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<Answer, Error> {
+        check_name(id, "a job's id has at least one character")?;
+        let open = self.open().await?;
+        let answer = batcher(self.partition(id))
+            .submit(arguments, open.deadline)?
+            .await;
+        answer.map_err(|error| error.after(open.began.elapsed()))
+    }
+}
+
+/// A queue that is open, for one call of a handle, with the limit of that call. Opening the queue counts
+/// towards the limit.
+#[derive(Clone, Copy)]
+pub(in crate::jobs) struct OpenQueue<'a> {
+    pub(in crate::jobs) queue: &'a Queue,
+    began: Instant,
+    deadline: Instant,
+}
+
+impl OpenQueue<'_> {
+    /// Sends a request that may be carried out twice, and repeats it until it is answered or the limit has
+    /// passed.
+    pub(in crate::jobs) async fn ask(&self, request: Call) -> Result<Value, Error> {
+        let answer = self.queue.ask_until(request, self.deadline).await;
+        answer.map_err(|error| error.after(self.began.elapsed()))
+    }
+
+    pub(in crate::jobs) async fn change(
+        &self,
+        partition: &Partition,
+        change: Change<'_>,
+    ) -> Result<Answer, Error> {
+        let answer = partition.change(change, self.deadline).await;
+        answer.map_err(|error| error.after(self.began.elapsed()))
+    }
+
+    /// Sends a request of several that follow each other, each of which has the limit from the answer to the
+    /// one before.
+    pub(in crate::jobs) async fn ask_next(&mut self, request: Call) -> Result<Value, Error> {
+        let answer = self.ask(request).await?;
+        self.began = Instant::now();
+        self.deadline = self.began + self.queue.call_limit();
+        Ok(answer)
+    }
+}

@@ -174,6 +174,20 @@ async fn the_handler_of_a_job_that_is_cancelled_is_dropped() {
     run.abort();
 }
 
+#[tokio::test]
+async fn a_job_that_is_dropped_before_its_worker_learns_that_it_was_cancelled_frees_its_id() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    let mut worker = worker(&jobs);
+    let job = next(&mut worker).await;
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Running);
+    // It has not been polled since.
+    drop(job);
+    until(|| async { jobs.get("a").await.unwrap().is_none() }).await;
+    assert!(jobs.schedule("a", HOUR, b"").await.unwrap());
+}
+
 /// Nobody confirms it: it is gone with its lease, and not delivered again.
 #[tokio::test]
 async fn a_job_that_is_cancelled_and_whose_worker_has_died_is_gone() {

@@ -53,8 +53,6 @@ pub(super) struct JobLease {
     renewing: AtomicBool,
     /// Until when the job may take, from when it was delivered.
     limit: OnceLock<Instant>,
-    /// Whether Redis has said that the job was cancelled while it ran.
-    cancelled: AtomicBool,
     /// Where the claim was put among those that are not due yet.
     place: OnceLock<Key>,
 }
@@ -68,7 +66,6 @@ impl JobLease {
             validity: Validity::new(until),
             renewing: AtomicBool::new(false),
             limit: OnceLock::new(),
-            cancelled: AtomicBool::new(false),
             place: OnceLock::new(),
         })
     }
@@ -97,16 +94,6 @@ impl JobLease {
         let lasts = self.limit.get().is_some_and(|limit| *limit <= until);
         let rest = until.saturating_duration_since(Instant::now()) + margin(lease, wheel.tick_duration());
         Some(if lasts { rest.min(lease) } else { lease })
-    }
-
-    /// Records that the job was cancelled while it ran, which loses it.
-    pub(super) fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
-        self.validity.lose();
-    }
-
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
     }
 
     pub(super) fn end_renewal(&self) {

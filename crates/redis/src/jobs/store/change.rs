@@ -59,7 +59,7 @@ pub(in crate::jobs) enum Change<'a> {
         job: &'a JobLease,
         attempts: u32,
     },
-    /// Confirms that the handler of a job that was cancelled has ended.
+    /// Confirms that the handler of a job has ended which may have been cancelled.
     Confirm {
         job: &'a JobLease,
     },
@@ -160,10 +160,9 @@ pub(in crate::jobs) enum Finished {
 /// What became of a lease that was to be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::jobs) enum Renewed {
+    /// It has run out, or the job was cancelled.
     Lost,
     Extended,
-    /// The job was cancelled while it ran.
-    Cancelled,
     /// Redis did not answer.
     Unknown,
 }
@@ -202,8 +201,7 @@ impl Answer {
     pub(in crate::jobs) fn renewed(self) -> Renewed {
         match self.number {
             0 => Renewed::Lost,
-            1 => Renewed::Extended,
-            _ => Renewed::Cancelled,
+            _ => Renewed::Extended,
         }
     }
 

@@ -359,7 +359,6 @@ fn renewed(desk: &Desk, job: &JobLease, answer: Result<Answer, Error>, lease: Du
             renewals.renewed.increment();
             job.validity.extend(valid_until(wheel, answer.sent, lease));
         }
-        Renewed::Cancelled => job.cancel(),
         Renewed::Lost | Renewed::Unknown => job.validity.lose(),
     }
     renewed

@@ -213,14 +213,16 @@ impl Job {
         if self.is_over.swap(true, Ordering::Relaxed) {
             return;
         }
+        let is_unfinished = !self.has_left.load(Ordering::Relaxed);
         self.leave();
         self.claim.lease.validity.lose();
-        if self.claim.lease.is_cancelled() {
+        if is_unfinished {
             self.confirm();
         }
     }
 
-    /// Tells Redis that the handler of a job that was cancelled has ended, so that its id becomes free.
+    /// Tells Redis that the handler has ended, so that the id becomes free of a job that was cancelled, whether or
+    /// not its worker knows of that yet.
     fn confirm(&self) {
         let lease = &self.claim.lease;
         let arguments = Change::Confirm { job: lease }.arguments();

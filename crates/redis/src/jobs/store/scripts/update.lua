@@ -148,15 +148,14 @@ local function other_changes()
     snooze = { from = { running }, act = function(from, id, delay, attempts, _, limit, failure)
       wait_again(from, id, exact(attempts - 1), exact(now + delay), limit, failure)
     end },
-    -- The handler of a job that was cancelled has ended.
+    -- The handler of a job has ended which may have been cancelled.
     confirm = { from = {} },
   }
 
   local function of_holder(change, id, token, argument, failure)
     local owner, attempts, at, limit, last_failure = read(id)
     if owner == '!' .. token then
-      if change == 'renew' then return '2' end
-      if call('ZSCORE', running, id) then let_go_again(running, id) end
+      if change ~= 'renew' and call('ZSCORE', running, id) then let_go_again(running, id) end
       return '0'
     end
     if owner ~= token then return '0' end

@@ -1,7 +1,8 @@
 //! Time: instants and spans in eight bytes, and the clock of an engine: its source, the ticks into which it
 //! is divided, and how far deadlines are rounded up to them. All rounding happens here.
 //!
-//! There is one function for each reading of a clock:
+//! There is one function for each reading of a clock, and of three of them one that returns an `Instant`, because
+//! to convert a moment back takes as long as to read the clock:
 //!
 //! | reading | clock |
 //! | --- | --- |
@@ -85,6 +86,22 @@ pub(crate) fn after(instant: Instant, duration: Duration) -> Instant {
     instant.checked_add(duration).unwrap_or_else(far)
 }
 
+/// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the
+/// thread's locals have been destroyed, Tokio cannot tell whether a test has, and this reads the machine's.
+#[inline]
+pub(crate) fn runtime_now() -> Instant {
+    let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+    if has_test_util() && is_lost() {
+        machine_now()
+    } else {
+        Instant::now()
+    }
+}
+
+pub(crate) fn machine_now() -> Instant {
+    Instant::from_std(std::time::Instant::now())
+}
+
 /// An instant, in nanoseconds. A test's clock moves independently on the same axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
@@ -142,22 +159,15 @@ impl Moment {
     /// The moment of the zero of instants.
     const START: Moment = Moment(Moment::FIRST_SECOND.unsigned_abs() * 1_000_000_000);
 
-    /// Reads the clock of the caller's runtime, which is the machine's unless a test has paused it. Once the
-    /// thread's locals have been destroyed, Tokio cannot tell whether a test has, and this reads the
-    /// machine's.
+    /// Reads the clock of the caller's runtime.
     #[inline]
     pub(crate) fn now() -> Moment {
-        let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-        if has_test_util() && is_lost() {
-            Moment::machine_now()
-        } else {
-            Moment::of(Instant::now())
-        }
+        Moment::of(runtime_now())
     }
 
     /// Reads the machine's clock.
     pub(crate) fn machine_now() -> Moment {
-        Moment::of(Instant::from_std(std::time::Instant::now()))
+        Moment::of(machine_now())
     }
 
     #[inline]

@@ -2,10 +2,13 @@
 
 use std::{fmt, sync::OnceLock, time::Duration};
 
-use tokio::runtime::{Handle, Id};
+use tokio::{
+    runtime::{Handle, Id},
+    time::Instant,
+};
 
 use super::{
-    clock::{Moment, Nanos, Slack},
+    clock::{self, Moment, Nanos, Slack},
     events,
     labels::Labels,
     lag::LagRecorder,
@@ -194,23 +197,28 @@ impl Shared {
 
     /// Reads the clock from which a timer of this wheel would count here.
     pub(crate) fn now(&self) -> Moment {
+        Moment::of(self.instant_now())
+    }
+
+    pub(crate) fn instant_now(&self) -> Instant {
         match &self.builder_runtime {
             Some(given) if !given.has_ended.load(Ordering::Relaxed) => {
                 if given.may_be_paused {
                     self.builder_runtime_now()
                 } else {
-                    Moment::machine_now()
+                    clock::machine_now()
                 }
             }
-            _ => Moment::now(),
+            _ => clock::runtime_now(),
         }
     }
 
     /// Reads the clock of the runtime that was given to the builder.
     #[cold]
-    fn builder_runtime_now(&self) -> Moment {
-        let there = |runtime: Handle| in_runtime(&runtime, Moment::now);
-        self.builder_handle().and_then(there).unwrap_or_else(Moment::now)
+    fn builder_runtime_now(&self) -> Instant {
+        let there = |runtime: Handle| in_runtime(&runtime, clock::runtime_now);
+        let now = self.builder_handle().and_then(there);
+        now.unwrap_or_else(clock::runtime_now)
     }
 
     pub(crate) fn builder_handle(&self) -> Option<Handle> {

@@ -152,7 +152,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn now(&self) -> Instant {
-        self.shared().now().instant()
+        self.shared().instant_now()
     }
 
     /// Creates a handle that does not keep the wheel alive.

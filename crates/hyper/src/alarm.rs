@@ -35,13 +35,13 @@ impl Alarm {
         Pin::new(&mut self.sleep).reset(connection.instant(at));
     }
 
+    #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if coop::has_budget_remaining() {
-            Pin::new(&mut self.sleep).poll(cx)
-        } else {
-            // A client that keeps the connection busy in every poll uses up the budget, and must not keep the
-            // alarm from going off.
-            pin!(coop::unconstrained(&mut self.sleep)).poll(cx)
-        }
+        Pin::new(&mut self.sleep).poll(cx)
+    }
+
+    /// Polls the alarm after hyper's connection, which may have used up the task's budget.
+    pub(crate) fn poll_without_budget(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        pin!(coop::unconstrained(&mut self.sleep)).poll(cx)
     }
 }

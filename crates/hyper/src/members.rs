@@ -28,10 +28,17 @@ impl Members {
     }
 
     /// Makes [`wake_all`](Members::wake_all) wake the task that polls the connection.
+    #[inline]
     pub(crate) fn register(&self, member: &mut Member, cx: &Context<'_>) {
-        let waker = cx.waker();
+        let is_registered = |task: &Task| task.waker.will_wake(cx.waker());
+        if !member.task.as_ref().is_some_and(is_registered) {
+            self.change_task(member, cx.waker());
+        }
+    }
+
+    #[cold]
+    fn change_task(&self, member: &mut Member, waker: &Waker) {
         match &mut member.task {
-            Some(task) if task.waker.will_wake(waker) => {}
             Some(task) => {
                 task.waker.clone_from(waker);
                 let former = mem::replace(&mut self.tasks()[task.place], waker.clone());

@@ -124,11 +124,12 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Result<Ended, Box<dyn Error + Send + Sync>>> {
         let mut open = self.project();
+        let mut must_look = open.watch.poll(cx);
         loop {
             if let Poll::Ready(result) = open.connection.as_mut().poll(cx) {
                 return Poll::Ready(open.watch.finish(result.map_err(Into::into)));
             }
-            match open.watch.check(cx) {
+            match open.watch.check(must_look, cx) {
                 Step::Wait => return Poll::Pending,
                 Step::EndGracefully => open.connection.as_mut().graceful_shutdown(),
                 Step::CutOff(ended) => {
@@ -136,6 +137,7 @@ where
                     return Poll::Ready(Ok(ended));
                 }
             }
+            must_look = true;
         }
     }
 }

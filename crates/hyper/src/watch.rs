@@ -19,9 +19,9 @@ use crate::{
 
 /// The part of a connection that its task alone knows: in which phase it is, and when a limit is over.
 ///
-/// After each poll of hyper's connection, [`check`](Watch::check) sees whether the phase has changed. Only
-/// when the alarm goes off or the settings have changed does it look at the limits, which takes a reading of
-/// the clock.
+/// After each poll of hyper's connection, [`check`](Watch::check) sees whether the phase has changed. It looks
+/// at the limits, which takes a reading of the clock, only if [`poll`](Watch::poll) has found that the alarm
+/// went off or the settings have changed.
 #[derive(Debug)]
 pub(crate) struct Watch {
     connection: Arc<Connection>,
@@ -91,35 +91,42 @@ impl Watch {
         }
     }
 
-    /// Finds out what is to be done after a poll of hyper's connection. Unless that is to wait, the
-    /// connection is to be polled and checked again.
-    pub(crate) fn check(&mut self, cx: &mut Context<'_>) -> Step {
-        self.connection.control.members.register(&mut self.member, cx);
-        let mut must_look = self.take_new_settings();
-        self.observe();
-        must_look |= self.must_tell();
-        loop {
-            if must_look {
-                match self.look() {
-                    Ok(next) => self.alarm.set(&self.connection, next),
-                    Err(step) => return step,
-                }
-            }
-            if self.alarm.poll(cx).is_pending() {
-                return Step::Wait;
-            }
-            must_look = true;
-        }
-    }
-
-    /// Returns whether the settings have changed.
-    fn take_new_settings(&mut self) -> bool {
+    /// Makes the alarm and changes of the settings wake the task. Returns whether the limits are to be looked
+    /// at after the poll of hyper's connection that follows, which may use up the task's budget.
+    #[inline]
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let control = &self.connection.control;
+        control.members.register(&mut self.member, cx);
         let has_changed = control.has_changed_since(self.settings.version);
         if has_changed {
             self.settings = control.settings();
         }
-        has_changed
+        self.alarm.poll(cx).is_ready() || has_changed
+    }
+
+    /// Finds out what is to be done after a poll of hyper's connection. Unless that is to wait, the
+    /// connection is to be polled again, and then the limits are to be looked at.
+    #[inline]
+    pub(crate) fn check(&mut self, must_look: bool, cx: &mut Context<'_>) -> Step {
+        self.observe();
+        if must_look || self.must_tell() {
+            self.look_until_none_is_over(cx)
+        } else {
+            Step::Wait
+        }
+    }
+
+    #[cold]
+    fn look_until_none_is_over(&mut self, cx: &mut Context<'_>) -> Step {
+        loop {
+            match self.look() {
+                Ok(next) => self.alarm.set(&self.connection, next),
+                Err(step) => return step,
+            }
+            if self.alarm.poll_without_budget(cx).is_pending() {
+                return Step::Wait;
+            }
+        }
     }
 
     /// Notes what has begun or ended, and brings the alarm forward if a limit may be over before it.

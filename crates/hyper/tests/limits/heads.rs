@@ -1,17 +1,23 @@
 //! The limit of a request's head.
 
 use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    task::Poll,
+    io,
+    pin::{Pin, pin},
+    task::{Context, Poll},
 };
 
 use futures::poll;
-use hyper::service::service_fn;
+use hyper::{
+    rt::{Read, ReadBufCursor, Write},
+    service::service_fn,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tickwheel::Wheel;
 use tickwheel_hyper::{ConnectionLimits, Ended};
-use tokio::{task::coop, time::advance};
+use tokio::{
+    task::coop,
+    time::{advance, timeout},
+};
 
 use crate::support::{
     Client, GET, builder, frames::*, handlers::handle, ms, open, open_with, pause, serving, usual_limits,
@@ -171,22 +177,46 @@ async fn without_limits_a_connection_lives_on() {
     assert!(server.is_open());
 }
 
-/// A client that sends and sends uses up all that a task may do in one poll, and the limits are looked at
-/// after it.
-#[tokio::test(start_paused = true)]
-async fn a_poll_without_budget_keeps_the_limits() {
-    let (_client, io) = tokio::io::duplex(65_536);
-    let mut served = pin!(usual_limits().serve(&builder(), TokioIo::new(io), service_fn(handle)));
-    assert!(poll!(&mut served).is_pending());
-    advance(ms(302)).await;
-    let polled = poll_fn(|cx| {
+/// The IO of a client that sends and sends, so that each read uses up all that a task may do in one poll.
+struct Greedy<I>(I);
+
+impl<I: Read + Unpin> Read for Greedy<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         while let Poll::Ready(budget) = coop::poll_proceed(cx) {
             budget.made_progress();
         }
-        Poll::Ready(served.as_mut().poll(cx))
-    });
-    let Poll::Ready(ended) = polled.await else {
-        panic!("it has not ended");
-    };
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl<I: Write + Unpin> Write for Greedy<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_that_uses_up_the_budget_keeps_the_limits() {
+    let (_client, io) = tokio::io::duplex(65_536);
+    let io = Greedy(TokioIo::new(io));
+    let mut served = pin!(usual_limits().serve(&builder(), io, service_fn(handle)));
+    // The connection is woken for as long as it has no budget, and so is never polled by the alarm alone.
+    for _ in 0..300 {
+        assert!(poll!(&mut served).is_pending());
+        advance(ms(1)).await;
+    }
+    let ended = timeout(ms(1), served).await.expect("it has ended");
     assert_eq!(ended.unwrap(), Ended::Header);
 }

@@ -41,11 +41,15 @@ pub struct RequestBody {
 
 impl RequestBody {
     pub(crate) fn new(body: Incoming, connection: &Arc<Connection>) -> RequestBody {
-        // hyper takes a lock to tell the end of a stream, but not to tell that more is announced.
-        let is_empty = body.size_hint().exact() == Some(0) && body.is_end_stream();
+        // Of HTTP/2, only a lock of hyper's tells whether the client has ended the stream, too.
+        let is_empty = expects_no_bytes(&body) && !connection.is_http2();
         let upload = (!is_empty).then(|| Upload::new(RequestToken::new(connection)));
         RequestBody { body, upload }
     }
+}
+
+fn expects_no_bytes(body: &Incoming) -> bool {
+    body.size_hint().exact() == Some(0)
 }
 
 impl Body for RequestBody {
@@ -65,15 +69,10 @@ impl Body for RequestBody {
             Poll::Pending => ongoing.wait(),
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
-                // HTTP/2 takes a lock to tell, which only spares the reading of the clock after a wait.
-                let is_last = ongoing.asks_for_end() && body.is_end_stream();
-                ongoing.receive(bytes, is_last);
-                if is_last {
-                    *upload = None;
-                }
+                ongoing.receive(bytes, expects_no_bytes(body));
             }
             Poll::Ready(None | Some(Err(_))) => {
-                ongoing.finish();
+                ongoing.complete();
                 *upload = None;
             }
         }

@@ -1,6 +1,9 @@
 //! The bodies of requests, and the handlers that wait for them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use crate::{
     in_flight::RequestToken,
@@ -9,44 +12,49 @@ use crate::{
     time::Moment,
 };
 
-/// The progress of a connection's request bodies, all taken together. Handlers in any task report to it, but
-/// only where they have to wait and when they get a frame, so its lock is hardly ever contended.
+/// The progress of a connection's request bodies, all taken together. Handlers in any task report to it, and
+/// take its lock only where they have to wait.
 #[derive(Debug, Default)]
-pub(crate) struct Uploads(Mutex<Waits>);
+pub(crate) struct Uploads {
+    /// Bytes that handlers have got, of all time.
+    received: AtomicU64,
+    waits: Mutex<Waits>,
+}
 
 #[derive(Debug, Default)]
 struct Waits {
     /// How many handlers wait for a frame.
     waiting: u32,
-    /// Bytes that handlers have got, of all time.
-    received: u64,
     progress: Progress,
 }
 
 impl Uploads {
     pub(crate) fn judge(&self, now: Moment, limit: ProgressLimit) -> Result<Moment, TooSlow> {
-        let waits = &mut *self.lock();
-        waits.progress.judge(now, waits.received, limit)
+        self.lock().progress.judge(now, self.received(), limit)
+    }
+
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waits> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Waits {
-    fn begin(&mut self, now: Moment) {
+    fn begin(&mut self, now: Moment, received: u64) {
         if self.waiting == 0 {
-            self.progress.begin_wait(now, self.received);
+            self.progress.begin_wait(now, received);
         }
         self.waiting += 1;
     }
 
     /// A wait has ended, and others of the same body may follow.
-    fn end(&mut self, now: impl FnOnce() -> Moment) {
+    fn end(&mut self, now: Moment) {
         self.waiting -= 1;
         if self.waiting == 0 {
-            self.progress.end_wait(now());
+            self.progress.end_wait(now);
         }
     }
 
@@ -59,63 +67,74 @@ impl Waits {
     }
 }
 
-/// The body of a request that is not empty, until it has ended or is dropped.
+/// The body of a request, until it has ended or is dropped.
 #[derive(Debug)]
 pub(crate) struct Upload {
     token: RequestToken,
-    waits: bool,
+    wait: Wait,
     /// Whether there is more of it, as far as the handler has seen.
     is_unread: bool,
+}
+
+/// Whether a handler waits for a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Never,
+    Before,
+    Now,
 }
 
 impl Upload {
     pub(crate) fn new(token: RequestToken) -> Upload {
         Upload {
             token,
-            waits: false,
+            wait: Wait::Never,
             is_unread: true,
         }
     }
 
     /// The handler waits for a frame.
     pub(crate) fn wait(&mut self) {
-        if !self.waits {
-            self.waits = true;
+        if self.wait != Wait::Now {
+            self.wait = Wait::Now;
             let connection = self.token.connection();
-            connection.uploads.lock().begin(connection.now());
+            let (now, uploads) = (connection.now(), &connection.uploads);
+            uploads.lock().begin(now, uploads.received());
         }
     }
 
-    /// Returns whether [`receive`](Upload::receive) has to know whether the frame is the last.
-    pub(crate) fn asks_for_end(&self) -> bool {
-        self.waits || !self.token.connection().is_http2()
-    }
-
-    /// The handler has got a frame. After the last, this is to be dropped.
+    /// The handler has got a frame, which may be the last that has bytes.
     pub(crate) fn receive(&mut self, bytes: usize, is_last: bool) {
-        self.is_unread = !is_last;
         let connection = self.token.connection();
-        let mut waits = connection.uploads.lock();
-        waits.received = waits.received.wrapping_add(bytes as u64);
-        // After the last frame this is dropped, which ends a wait too, and without a reading of the clock.
-        if self.waits && !is_last {
-            self.waits = false;
-            waits.end(|| connection.now());
+        let received = &connection.uploads.received;
+        received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if is_last {
+            self.complete();
+        } else if self.wait == Wait::Now {
+            self.wait = Wait::Before;
+            connection.uploads.lock().end(connection.now());
         }
     }
 
-    /// The handler has seen the end of the body, or its error. This is to be dropped.
-    pub(crate) fn finish(&mut self) {
+    /// The handler has all of the body, or its error.
+    pub(crate) fn complete(&mut self) {
         self.is_unread = false;
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let connection = self.token.connection();
+        // A body that nobody has waited for says nothing of the waits for others.
+        if self.wait != Wait::Never {
+            connection.uploads.lock().end_body(self.wait == Wait::Now);
+            self.wait = Wait::Never;
+        }
+        connection.end_upload(self.is_unread);
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let connection = self.token.connection();
-        let mut waits = connection.uploads.lock();
-        waits.end_body(self.waits);
-        drop(waits);
-        connection.end_upload(self.is_unread);
+        self.end();
     }
 }

@@ -162,6 +162,23 @@ async fn a_body_of_http2_that_does_not_come_is_cut_off() {
     }
 }
 
+/// All bytes of the body are there, but not its end, for which the handler waits.
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_http2_that_is_not_ended_is_cut_off() {
+    for body in ["", "hello"] {
+        let (client, server) = open(&usual_limits());
+        let mut client = Http2Client::new(client, OPEN).await;
+        client.send(post_of(&body.len().to_string(), 1, "/length")).await;
+        pause(50).await;
+        client.send(frame(DATA, 0, 1, body.as_bytes())).await;
+        tokio::spawn(client.repeat([], 10));
+        let (ended, at) = server.end().await;
+        assert_eq!(ended, Ok(Ended::BodyProgress));
+        let waits_since = if body.is_empty() { 0 } else { 50 };
+        assert!((200..=201).contains(&(at - waits_since)), "{at}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_bodies_of_a_connection_count_together() {
     let (client, server) = open(&usual_limits());
@@ -202,6 +219,25 @@ async fn bodies_that_end_do_not_cover_for_one_that_stalls() {
     let (ended, at) = server.end().await;
     assert_eq!(ended, Ok(Ended::BodyProgress));
     assert!((200..=201).contains(&at), "{at}");
+}
+
+/// Nor does one for which no handler has waited make the time of the others begin anew.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_was_there_does_not_cover_for_one_that_stalls() {
+    let (client, server) = open(&usual_limits());
+    let mut client = Http2Client::new(client, OPEN).await;
+    client.send(post(1, "/work")).await;
+    client.read_for(150).await;
+    client.send(frame(DATA, 0, 1, b"x")).await;
+    // The handler works for 400 ms.
+    client.read_for(100).await;
+    let whole = [post(3, "/"), frame(DATA, END_STREAM, 3, b"x")].concat();
+    client.send(whole).await;
+    tokio::spawn(client.repeat([], 1_000));
+    let (ended, at) = server.end().await;
+    assert_eq!(ended, Ok(Ended::BodyProgress));
+    // 50 ms more, and at most a sixteenth of the window.
+    assert!((600..=613).contains(&at), "{at}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,6 +69,13 @@ pub(crate) fn post(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &request_head("POST", path))
 }
 
+/// A request that announces the length of its body.
+pub(crate) fn post_of(length: &str, stream: u32, path: &str) -> Vec<u8> {
+    let mut fields = request_head("POST", path);
+    fields.extend(head(&[("content-length", length)]));
+    frame(HEADERS, END_HEADERS, stream, &fields)
+}
+
 /// An extended `CONNECT`.
 pub(crate) fn connect(stream: u32) -> Vec<u8> {
     let fields = [

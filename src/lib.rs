@@ -101,7 +101,7 @@
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
 //! | `console` | sleeps and timeouts show as resources in tokio-console |
-//! | `precise` | on Linux, a timer of the kernel in place of Tokio's, and ticks from 20 µs on; not part of `full`, because it needs Tokio's `net` and, at run time, `enable_io` |
+//! | `precise` | on Linux, a timer of the kernel instead of Tokio's, and ticks from 20 µs on; not part of `full`, because it needs Tokio's `net` and, at run time, `enable_io` |
 //! | `serde` | [`Snapshot`] and [`Metrics`] serialize |
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about engines and late turns; none about single timers |

@@ -110,10 +110,10 @@ impl Builder {
         self
     }
 
-    /// Makes the wheel wait on a timer of the kernel in place of Tokio's, whose timer rounds up to a
+    /// Makes the wheel wait on a timer of the kernel instead of Tokio's, whose timer rounds up to a
     /// millisecond twice.
     ///
-    /// With the default tick, timers are then late by 0.5 ms in the median in place of 1 ms, and firing one
+    /// With the default tick, timers are then late by 0.5 ms in the median instead of 1 ms, and firing one
     /// takes fewer instructions. A tick below a millisecond implies it. Precision ends where the runtime is
     /// busy: a woken task still waits for its turn. Slack applies, too, so a long timer that has to be exact
     /// to the tick needs [`slack(Duration::ZERO)`](Builder::slack).

@@ -65,7 +65,8 @@ pub struct Wheel(Arc<Handles>);
 #[derive(Clone)]
 pub struct WeakWheel(Weak<Handles>);
 
-/// The number of cores, which on Linux is read from files, and that takes longer than to begin a runtime.
+/// The number of cores. Kept, because Linux has it read from files, which takes longer than beginning a
+/// runtime.
 static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, |cores| cores.get()));
 
 /// The number of wheels alive, not counting the global one.

@@ -656,25 +656,6 @@ fn a_wheel_jumps_over_the_rounds_in_which_it_had_nothing() {
     });
 }
 
-/// Room for ten million timers, of which three are used: a shutdown looks at three.
-#[test]
-fn a_shutdown_looks_at_the_pending_timers_and_not_at_the_capacity() {
-    within(10 * SECOND, || {
-        real_runtime().block_on(async {
-            let roomy = Wheel::builder().shards(1).capacity(10_000_000).build().unwrap();
-            let mut sleeps: Vec<_> = (0..3).map(|_| roomy.try_sleep(SECOND)).collect();
-            sleeps.iter_mut().for_each(register);
-            let start = std::time::Instant::now();
-            assert!(roomy.shutdown().tasks.is_empty());
-            let took = start.elapsed();
-            assert!(took < ms(200), "it took {took:?}");
-            for sleep in sleeps {
-                sleep.await.unwrap_err();
-            }
-        });
-    });
-}
-
 /// In how many shards the timers are that one thread makes, and each of eight others polls for the first
 /// time.
 fn shards_of_eight_owners<F>(make: impl Fn(&Wheel) -> F) -> usize

@@ -150,7 +150,7 @@ impl DeadlineHeader {
         Some(Duration::new((total / SECOND) as u64, (total % SECOND) as u32))
     }
 
-    /// Writes the remaining time, rounded down, in place of what the headers state.
+    /// Writes the remaining time, rounded down, instead of what the headers state.
     ///
     /// The closure of [`writer`](DeadlineHeader::writer) keeps a sooner deadline instead. A time that is too
     /// long for the header is cut to the longest that the header can state.

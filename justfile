@@ -22,4 +22,4 @@ bench name *arguments:
 
 # Fuzz the timing wheel for so many seconds.
 fuzz seconds="30":
-    cargo +nightly fuzz run timing_wheel -- -max_total_time={{ seconds }}
+    .ci/fuzz {{ seconds }}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::Value;
 
-use super::{connection::Connection, policy::Policy, script::Call};
+use super::{connection::Connection, policy::Policy, script::Call, silence::Silence};
 use crate::error::Error;
 
 pub(crate) trait AnyConnection: Send + Sync {
@@ -17,16 +17,21 @@ pub(crate) trait AnyConnection: Send + Sync {
 struct Connected<C> {
     connection: C,
     policy: Policy,
+    silence: Arc<Silence>,
 }
 
 pub(crate) fn connected(connection: impl Connection, policy: Policy) -> Arc<dyn AnyConnection> {
-    Arc::new(Connected { connection, policy })
+    Arc::new(Connected {
+        connection,
+        policy,
+        silence: Arc::default(),
+    })
 }
 
 impl<C: Connection> AnyConnection for Connected<C> {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>> {
-        let connection = self.connection.clone();
-        async move { call.send(&connection).await }.boxed()
+        let (connection, silence) = (self.connection.clone(), self.silence.clone());
+        async move { call.send(&connection, &silence).await }.boxed()
     }
 
     fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>> {

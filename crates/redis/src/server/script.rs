@@ -6,7 +6,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedi
 
 use super::{
     connection::{Connection, guarded},
-    silence::look_elsewhere,
+    silence::Silence,
 };
 use crate::error::Error;
 
@@ -82,9 +82,14 @@ impl Call {
     ///
     /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would
     /// have to reach every node of a cluster, including those that are unavailable.
-    pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
+    pub(crate) async fn send<T: FromRedisValue>(
+        &self,
+        connection: &impl Connection,
+        silence: &Silence,
+    ) -> Result<T, Error> {
         let key = self.keys.first().map_or("", |key| key);
-        let answer = look_elsewhere(connection, key, guarded(self.query(connection.clone()))).await;
+        let answer = guarded(self.query(connection.clone()));
+        let answer = silence.look_elsewhere(connection, key, answer).await;
         answer.map_err(|error| match error.code() {
             Some("WRONGTYPE") => Error::WrongType {
                 keys: self.keys.clone(),

@@ -1,9 +1,14 @@
-//! `look_elsewhere`: what to do about a cluster that does not answer.
+//! `Silence`: what to do about a cluster that does not answer.
 //!
 //! A cluster client learns from an error that a slot has moved. A master that is suspended, or whose machine
 //! has vanished, sends no error and leaves its connections open, so the client would keep using it for as
 //! long as TCP does, long after a replica has taken over. Any other node answers that the slot has moved,
 //! which makes the client read the slot map again.
+//!
+//! One call of all that wait asks, because the client carries out nothing else while it reads the map. If
+//! there are more than fifty requests to a node that it has not sent by then, it waits for a second behind
+//! them before it asks the next one: a question by each of 500 calls held up a whole cluster for twenty
+//! seconds.
 
 use std::{any::Any, pin::pin, time::Duration};
 
@@ -11,46 +16,74 @@ use redis::{
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
+use tokio::time::Instant;
 
 use super::{
     connection::{Connection, guarded},
     reconnecting::Reconnecting,
 };
-use crate::timers::sleep;
+use crate::{
+    mutex::Mutex,
+    timers::{sleep, until},
+};
 
-/// How long a call waits for its answer before another node is asked. Shorter than most clients' response
-/// timeouts, because a call that has failed asks nobody.
+/// How long a call waits for its answer before another node is asked, and how long until that is asked
+/// again. Shorter than most clients' response timeouts, because a call that has failed asks nobody.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// Waits for the answer to a call on `key`. If a cluster stays silent for [`SILENCE`], asks a random node for
-/// the key once.
-pub(crate) async fn look_elsewhere<T>(
-    connection: &impl Connection,
-    key: &str,
-    answer: impl Future<Output = T>,
-) -> T {
-    if !is_cluster(connection) {
-        return answer.await;
+/// The calls of a connection that wait for answers.
+#[derive(Debug, Default)]
+pub(crate) struct Silence {
+    /// When one of them asked another node.
+    asked: Mutex<Option<Instant>>,
+}
+
+impl Silence {
+    /// Waits for the answer to a call on `key`. While a cluster stays silent, one call at a time asks a random
+    /// node for its key.
+    pub(crate) async fn look_elsewhere<T>(
+        &self,
+        connection: &impl Connection,
+        key: &str,
+        answer: impl Future<Output = T>,
+    ) -> T {
+        if !is_cluster(connection) {
+            return answer.await;
+        }
+        let mut answer = pin!(answer);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                () = self.ask_in_turn(connection, key) => {}
+            }
+        }
     }
-    let mut answer = pin!(answer);
-    let look = async {
+
+    /// Waits for a while, and asks unless another call has done so meanwhile.
+    async fn ask_in_turn(&self, connection: &impl Connection, key: &str) {
         sleep(SILENCE).await;
-        let Some(mut cluster) = cluster(connection) else {
-            return;
-        };
-        // The scripts use GET too, so access control permits it. Whatever the owner of the slot answers is of
-        // no interest.
-        let mut command = redis::cmd("GET");
-        command.arg(key);
-        let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let _ = guarded(cluster.route_command(command, random)).await;
-    };
-    tokio::select! {
-        biased;
-        answer = &mut answer => return answer,
-        () = look => {}
+        {
+            let mut asked = self.asked.lock();
+            if asked.is_some_and(|asked| asked.elapsed() < SILENCE) {
+                return;
+            }
+            *asked = Some(Instant::now());
+        }
+        until(Instant::now() + SILENCE, ask_any(connection, key)).await;
     }
-    answer.await
+}
+
+/// Asks a random node for a key. Whatever the owner of the slot answers is of no interest.
+async fn ask_any(connection: &impl Connection, key: &str) {
+    let Some(mut cluster) = cluster(connection) else {
+        return;
+    };
+    // The scripts use GET too, so access control permits it.
+    let mut command = redis::cmd("GET");
+    command.arg(key);
+    let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+    let _ = guarded(cluster.route_command(command, random)).await;
 }
 
 fn is_cluster(connection: &dyn Any) -> bool {

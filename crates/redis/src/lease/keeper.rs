@@ -181,7 +181,8 @@ impl Held {
                 match state.next(Instant::now()) {
                     Step::Renew => {
                         let renewal = calls.renew(keys, token, &*releasing.server);
-                        request = Some(Box::pin(windows.send(calls.slot(), renewal)));
+                        let by = state.valid_until();
+                        request = Some(Box::pin(windows.send(calls.slot(), by, renewal)));
                     }
                     Step::Lose => {
                         drop(entry);
@@ -286,9 +287,11 @@ impl Releasing {
 
     /// Does the same for nobody, in a keeper's task.
     pub(super) async fn run_in_background(self, call: Call, windows: &Windows) {
+        // Nobody needs the release once the lease has expired by itself.
+        let by = Instant::now() + self.ttl;
         let attempt = async || {
             let request = send(&*self.server, call.clone());
-            windows.send(self.slot, request).await.1
+            windows.send(self.slot, by, request).await.1
         };
         self.repeat(attempt, None).await;
     }

@@ -1,4 +1,4 @@
-//! `Windows`: bounds the requests that a keeper has in flight.
+//! `Windows`: bounds the requests that a keeper has in flight, and orders those that wait.
 //!
 //! A client that stops waiting for an answer cannot take its request back. If every lease of a process sent
 //! its renewal again after each timeout, a server that was suspended would find a queue of requests that
@@ -8,72 +8,92 @@
 //! them may be in flight. Each request without an answer closes one place, down to a last one, through which
 //! one request at a time finds out whether the server answers again. An answer opens all places. Because a
 //! node of a cluster has ranges of slots, a silent one delays only the leases of its own slots.
+//!
+//! A free place goes to the request with the earliest deadline. In the order of their calls, those that found
+//! a server silent, which are the first to expire, would wait behind all others when it answers again.
 
-use std::{
-    pin::pin,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 
-use crate::{error::Error, server::keys::SLOTS, timers};
+use crate::{error::Error, mutex::Mutex, server::keys::SLOTS, timers};
 
-/// The number of windows.
-const WINDOWS: usize = 64;
+/// The number of windows. With [`MOST`], so that a node of a cluster has fewer than fifty of the requests. The
+/// client reads the slot map behind all that wait for it, and those wait for the map if there are more.
+const WINDOWS: usize = 32;
 /// The number of places in a window.
-const MOST: usize = 8;
+const MOST: usize = 3;
 /// How long a request keeps its place. A client without a timeout waits for longer, but no other request
 /// waits for that one.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The windows of one keeper.
 #[derive(Debug)]
-pub(super) struct Windows([Window; WINDOWS]);
+pub(super) struct Windows([Arc<Window>; WINDOWS]);
+
+#[derive(Debug, Default)]
+struct Window {
+    places: Mutex<Places>,
+}
 
 #[derive(Debug)]
-struct Window {
-    places: Semaphore,
-    /// The number of places that are not closed.
-    open: AtomicUsize,
+struct Places {
+    /// How many requests may have a place.
+    open: usize,
+    taken: usize,
+    /// By deadline, and by number where that is the same.
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<Place>>,
+    numbers: u64,
+}
+
+/// A request's place in a window, which the next request gets when it is dropped.
+#[derive(Debug)]
+struct Place {
+    window: Arc<Window>,
 }
 
 impl Default for Windows {
     fn default() -> Windows {
-        Windows(std::array::from_fn(|_| Window {
-            places: Semaphore::new(MOST),
-            open: AtomicUsize::new(MOST),
-        }))
+        Windows(std::array::from_fn(|_| Arc::default()))
+    }
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places {
+            open: MOST,
+            taken: 0,
+            waiting: BTreeMap::new(),
+            numbers: 0,
+        }
     }
 }
 
 impl Windows {
-    /// Sends a request as soon as there is a place for it, in the order of the calls. Returns when it was
-    /// sent, too.
+    /// Sends a request as soon as there is a place for it and none with an earlier `deadline` waits. Returns
+    /// when it was sent, too.
     ///
     /// The future must be polled whenever it is woken, because others wait for its place.
     pub(super) async fn send<T>(
         &self,
         slot: usize,
+        deadline: Instant,
         request: impl Future<Output = Result<T, Error>>,
     ) -> (Instant, Result<T, Error>) {
         let window = &self.0[slot * WINDOWS / SLOTS];
-        let place = window.places.acquire().await;
-        let place = place.expect("the semaphore is never closed");
+        let place = window.place(deadline).await;
         let sent = Instant::now();
         let mut request = pin!(request);
         let answer = match timers::until(sent + LONGEST, &mut request).await {
             Some(answer) => {
                 if answer.as_ref().is_err_and(Error::is_unanswered) {
-                    window.close(place);
+                    window.close();
                 }
                 answer
             }
             None => {
-                window.close(place);
+                window.close();
+                drop(place);
                 request.await
             }
         };
@@ -85,19 +105,61 @@ impl Windows {
 }
 
 impl Window {
+    /// Waits for a place.
+    async fn place(self: &Arc<Window>, deadline: Instant) -> Place {
+        let given = {
+            let mut places = self.places.lock();
+            if places.taken < places.open {
+                places.taken += 1;
+                drop(places);
+                return Place { window: self.clone() };
+            }
+            let (give, given) = oneshot::channel();
+            let rank = (deadline, places.numbers);
+            places.numbers += 1;
+            places.waiting.insert(rank, give);
+            given
+        };
+        given.await.expect("a request waits until it has a place")
+    }
+
     /// Closes a place unless it is the last one.
-    fn close(&self, place: SemaphorePermit<'_>) {
-        let is_other = |open: usize| (open > 1).then(|| open - 1);
-        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-        if self.open.fetch_update(set, fetch, is_other).is_ok() {
-            place.forget();
-        }
+    fn close(&self) {
+        let mut places = self.places.lock();
+        places.open = (places.open - 1).max(1);
     }
 
     /// Opens all places.
-    fn open(&self) {
-        self.places
-            .add_permits(MOST - self.open.swap(MOST, Ordering::AcqRel));
+    fn open(self: &Arc<Window>) {
+        self.places.lock().open = MOST;
+        self.give_places();
+    }
+
+    /// Gives the free places to those that wait.
+    fn give_places(self: &Arc<Window>) {
+        loop {
+            let mut places = self.places.lock();
+            if places.taken >= places.open {
+                return;
+            }
+            let Some((_, waiting)) = places.waiting.pop_first() else {
+                return;
+            };
+            // Skipped here, and not by dropping its place, because there may be many of them in a row.
+            if waiting.is_closed() {
+                continue;
+            }
+            places.taken += 1;
+            drop(places);
+            drop(waiting.send(Place { window: self.clone() }));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.window.places.lock().taken -= 1;
+        self.window.give_places();
     }
 }
 
@@ -110,7 +172,7 @@ mod tests {
         future::{join_all, ready},
         stream::FuturesUnordered,
     };
-    use tokio::time::{sleep, timeout};
+    use tokio::time::{sleep, sleep_until, timeout};
 
     use super::*;
 
@@ -120,11 +182,16 @@ mod tests {
         Err(Error::Redis(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
+    /// A deadline that all requests have that are made at the same time.
+    fn late() -> Instant {
+        Instant::now() + 100 * SECOND
+    }
+
     /// How many of so many requests are in flight at once if each is answered after a moment.
     async fn in_flight(windows: &Windows, requests: usize) -> usize {
         let (now, most) = (Cell::new(0), Cell::new(0));
         join_all((0..requests).map(|_| {
-            windows.send(0, async {
+            windows.send(0, late(), async {
                 now.set(now.get() + 1);
                 most.set(most.get().max(now.get()));
                 sleep(SECOND / 10).await;
@@ -152,7 +219,7 @@ mod tests {
             sleep(SECOND / 2).map(|()| timed_out::<()>())
         };
         let mut requests: FuturesUnordered<_> = (0..1000)
-            .map(|_| windows.send(0, async { silent().await }))
+            .map(|_| windows.send(0, late(), async { silent().await }))
             .collect();
         let twelve = sleep(12 * SECOND);
         let mut twelve = pin!(twelve);
@@ -166,17 +233,17 @@ mod tests {
         assert!((24..40).contains(&sent.get()), "{} requests", sent.get());
         drop(requests);
         // It answers again, which opens the window.
-        windows.send(0, ready(Ok(()))).await.1.unwrap();
+        windows.send(0, late(), ready(Ok(()))).await.1.unwrap();
         assert_eq!(in_flight(&windows, 100).await, MOST);
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_without_a_timeout_leave_their_places() {
         let windows = Windows::default();
-        let hanging = join_all((0..100).map(|_| windows.send::<()>(0, pending())));
+        let hanging = join_all((0..50).map(|_| windows.send::<()>(0, late(), pending())));
         let answered = async {
             // Behind the others, of which each takes a second at most.
-            windows.send(0, ready(Ok(()))).await.1.unwrap();
+            windows.send(0, late(), ready(Ok(()))).await.1.unwrap();
             assert_eq!(in_flight(&windows, 100).await, MOST);
         };
         tokio::select! {
@@ -189,10 +256,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slots_far_away_have_another_window() {
         let windows = Windows::default();
-        let mut hanging = pin!(join_all((0..100).map(|_| windows.send::<()>(0, pending()))));
+        let mut hanging = pin!(join_all((0..100).map(|_| windows.send::<()>(
+            0,
+            late(),
+            pending()
+        ))));
         assert!(hanging.as_mut().now_or_never().is_none());
         let began = Instant::now();
-        let (sent, answer) = windows.send(SLOTS - 1, ready(Ok(()))).await;
+        let (sent, answer) = windows.send(SLOTS - 1, late(), ready(Ok(()))).await;
         answer.unwrap();
         assert_eq!(sent, began);
     }
@@ -200,8 +271,46 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_that_are_dropped_leave_their_places() {
         let windows = Windows::default();
-        let hanging = join_all((0..100).map(|_| windows.send::<()>(0, pending())));
+        let hanging = join_all((0..100).map(|_| windows.send::<()>(0, late(), pending())));
         assert!(timeout(SECOND / 2, hanging).await.is_err());
         assert_eq!(in_flight(&windows, 100).await, MOST);
+    }
+
+    /// Leases that are renewed at a third of their TTL, by a server that is silent from the first renewal on
+    /// for more than a third of the TTL, and needs as long again to answer all. Those that asked it in vain
+    /// are renewed in time, because they do not wait behind the others.
+    #[tokio::test(start_paused = true)]
+    async fn those_that_a_silent_server_did_not_answer_come_first() {
+        const LEASES: u32 = 4_000;
+        let (ttl, windows) = (30 * SECOND, Windows::default());
+        // For each of those at a time.
+        let (began, each) = (Instant::now(), SECOND / 400 * MOST as u32);
+        let (first, end, retry) = (began + ttl / 3, began + ttl, SECOND);
+        let answers_at = first + 12 * SECOND;
+        let lost = Cell::new(0);
+        // They began one after the other within a tenth of the TTL.
+        join_all((0..LEASES).map(|n| {
+            let (windows, lost, after) = (&windows, &lost, ttl / 10 * n / LEASES);
+            async move {
+                sleep_until(first + after).await;
+                loop {
+                    let answer = async {
+                        if Instant::now() < answers_at {
+                            sleep(SECOND / 2).await;
+                            return timed_out();
+                        }
+                        sleep(each).await;
+                        Ok(())
+                    };
+                    match windows.send(0, end + after, answer).await {
+                        (_, Ok(())) => break,
+                        _ => sleep(retry).await,
+                    }
+                }
+                lost.set(lost.get() + u32::from(Instant::now() > end + after));
+            }
+        }))
+        .await;
+        assert_eq!(lost.get(), 0);
     }
 }

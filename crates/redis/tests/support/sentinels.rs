@@ -158,6 +158,11 @@ impl Sentinels {
         self.node(port).client()
     }
 
+    /// The ports of the master and its replicas.
+    pub fn servers(&self) -> Vec<u16> {
+        self.servers.iter().map(|server| server.port).collect()
+    }
+
     /// The sentinel of that number, in the order in which clients ask them.
     pub fn sentinel_port(&self, number: usize) -> u16 {
         self.sentinels[number].port

@@ -161,14 +161,7 @@ impl Server {
 
     /// How many scripts it was asked to run.
     pub fn scripts_run(&self) -> u64 {
-        let stats: String = self.command(&["INFO", "commandstats"]);
-        let calls = |name: &str| -> u64 {
-            stats
-                .lines()
-                .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")))
-                .map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
-        };
-        calls("evalsha") + calls("eval")
+        scripts_run(&self.client())
     }
 
     /// Its clock.
@@ -225,6 +218,18 @@ fn compile_clock(folder: &Path) {
         .status()
         .unwrap_or_else(|error| panic!("cc cannot be started ({error}): install Debian's gcc"));
     assert!(status.success(), "clock.c does not compile");
+}
+
+/// How many scripts a server was asked to run.
+pub fn scripts_run(client: &Client) -> u64 {
+    let stats: String = command(client, &["INFO", "commandstats"]);
+    let calls = |name: &str| -> u64 {
+        stats
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")))
+            .map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    };
+    calls("evalsha") + calls("eval")
 }
 
 pub fn command<T: redis::FromRedisValue>(client: &Client, words: &[&str]) -> T {

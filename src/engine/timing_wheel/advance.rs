@@ -3,7 +3,10 @@
 
 use std::mem;
 
-use super::{Tick, TimingWheel, level::Level};
+use super::{
+    Tick, TimingWheel,
+    level::{Level, NIL},
+};
 
 /// At least this many timers are spread in each tick.
 const STEP: usize = 256;
@@ -93,17 +96,11 @@ impl<T> TimingWheel<T> {
             }
             let before = expired.len();
             limit -= match step {
-                Step::Overdue => {
-                    let bucket = &mut self.overdue;
-                    bucket.take_front(&mut self.entries, &mut self.dues, limit, expired)
-                }
-                Step::Due(tick) => {
-                    let level = &mut self.levels[0];
-                    level.take_front(tick, &mut self.entries, &mut self.dues, limit, expired)
-                }
+                Step::Overdue => self.expire_list(None, limit, expired),
+                Step::Due(tick) => self.expire_list(Some(tick), limit, expired),
                 Step::Spread(level, begin) => {
                     self.move_hand(Tick(begin.0 - 1));
-                    let moved = self.move_down(level, begin, limit);
+                    let moved = self.move_down(level, self.levels[level].number(begin), limit);
                     turn.cascaded += moved;
                     moved
                 }
@@ -113,6 +110,31 @@ impl<T> TimingWheel<T> {
         }
         self.move_hand(now);
         limit
+    }
+
+    /// Expires up to `limit` timers that are due at a tick of the finest level or, without one, that are overdue,
+    /// the oldest first. Returns how many they were.
+    fn expire_list(&mut self, tick: Option<Tick>, limit: usize, expired: &mut Vec<T>) -> usize {
+        let finest = &mut self.levels[0];
+        let at = tick.map(|tick| finest.index(tick.0));
+        let list = at.map_or(&mut self.overdue, |at| &mut finest.buckets[at]);
+        let before = expired.len();
+        while expired.len() - before < limit && !list.is_empty() {
+            let entry = self.entries.remove(list.head);
+            if let Some(dues) = &mut self.dues {
+                dues.remove(entry.due);
+            }
+            expired.push(entry.value);
+            // The list is mended once, below, for all that have left it.
+            list.head = entry.next;
+        }
+        if list.is_empty() {
+            list.tail = NIL;
+            at.into_iter().for_each(|at| finest.used.remove(at));
+        } else {
+            self.entries[list.head].prev = NIL;
+        }
+        expired.len() - before
     }
 
     /// Spreads the bucket after the hand of each coarse level, a share in each tick: as many timers as empty
@@ -126,15 +148,15 @@ impl<T> TimingWheel<T> {
             self.spread_at = self.now;
         }
         for level in 1..self.later() {
-            let begin = self.levels[level].begin_after(self.now);
-            if self.levels[level].bucket(begin).is_empty() {
+            let next = self.levels[level].number(self.now).wrapping_add(1);
+            if self.levels[level].bucket(next).is_empty() {
                 continue;
             }
-            let moved = self.move_down(level, begin, limit.min(self.to_spread));
+            let moved = self.move_down(level, next, limit.min(self.to_spread));
             turn.cascaded += moved;
             limit -= moved;
             self.to_spread -= moved;
-            turn.more |= self.to_spread > 0 && !self.levels[level].bucket(begin).is_empty();
+            turn.more |= self.to_spread > 0 && !self.levels[level].bucket(next).is_empty();
         }
     }
 
@@ -142,18 +164,18 @@ impl<T> TimingWheel<T> {
     /// that bucket had.
     fn begin_round(&mut self, tick: Tick) -> usize {
         self.move_hand(tick);
-        self.move_down(self.later(), tick, usize::MAX)
+        let later = self.later();
+        self.move_down(later, self.levels[later].emptied_at(tick), usize::MAX)
     }
 
-    /// Moves up to `limit` timers of the bucket that has to be empty at `begin` to the next finer ring, the
-    /// youngest first. Each is put at the front of a list, because the timers that are already in that list
-    /// were inserted later. Timers of the rounds after that stay. Returns how many timers were looked at.
-    fn move_down(&mut self, level: usize, begin: Tick, limit: usize) -> usize {
+    /// Moves up to `limit` timers of bucket `number` to the next finer ring, the youngest first. Each is put at
+    /// the front of a list, because the timers that are already in that list were inserted later. Timers of the
+    /// rounds after that stay. Returns how many timers were looked at.
+    fn move_down(&mut self, level: usize, number: u64, limit: usize) -> usize {
         let [finer, coarse] = &mut self.levels[level - 1..=level] else {
             return 0;
         };
-        let number = coarse.emptied_at(begin);
-        let mut index = coarse.bucket_of(number).tail;
+        let mut index = coarse.bucket(number).tail;
         for looks in 0..limit {
             let Some(entry) = self.entries.get(index) else {
                 return looks;
@@ -211,7 +233,8 @@ impl<T> TimingWheel<T> {
     #[cold]
     fn first_round(&self) -> Option<Tick> {
         let first = self.entries.iter().map(|(_, entry)| entry.due).min()?;
-        Some(self.levels[self.later()].begin_for(first))
+        let later = &self.levels[self.later()];
+        Some(later.begin_of(later.number(first)))
     }
 
     /// Returns the next tick at which `advance` has something to do. It is no later than the earliest
@@ -254,7 +277,7 @@ impl<T> TimingWheel<T> {
         let ring = self.levels.iter().find(|ring| due <= ring.last_tick);
         match ring {
             Some(ring) if due > self.now && self.dues.is_none() => {
-                let visit = Tick(ring.begin_for(due).0 - ring.notice());
+                let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
                 visit.max(Tick(self.now.0 + 1))
             }
             _ => due,
@@ -264,14 +287,10 @@ impl<T> TimingWheel<T> {
     /// Returns the first deadline after `tick` of a timer on the finest level.
     pub(super) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
         let level = &self.levels[0];
+        // Beyond one round, a bucket would be that of an earlier tick.
         let end = self.now.0.saturating_add(level.len as u64);
-        if tick.0 >= end {
-            return None;
-        }
-        let next = level
-            .next_used(tick.0)
-            .filter(|next| (tick.0..end).contains(next));
-        next.map(Tick)
+        let next = level.next_used(tick.0);
+        next.filter(|next| (tick.0..end).contains(next)).map(Tick)
     }
 
     /// Moves the hand to a tick. The caller ensures that nothing has to be done before that tick, and that no

@@ -98,12 +98,6 @@ impl<V> Arena<V> {
             .get((index % PIECE) as usize)
     }
 
-    #[inline]
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut V> {
-        let piece = self.pieces.get_mut((index / PIECE) as usize)?;
-        piece.get_mut((index % PIECE) as usize)
-    }
-
     /// Returns all values with their indices.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
         (0..).zip(&self.pieces).flat_map(|(piece, slab)| {

@@ -3,7 +3,7 @@
 
 use std::{mem, num::NonZeroU32};
 
-use super::{Tick, arena::Arena, dues::Dues};
+use super::{Tick, arena::Arena};
 
 /// The index of no entry, which marks the end of a list.
 pub(super) const NIL: u32 = u32::MAX;
@@ -76,32 +76,6 @@ impl Bucket {
         (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
-    /// Takes up to `limit` entries out of the front, and appends their values to `values`. Returns how many
-    /// they were.
-    pub(super) fn take_front<T>(
-        &mut self,
-        entries: &mut Arena<Entry<T>>,
-        dues: &mut Option<Dues>,
-        limit: usize,
-        values: &mut Vec<T>,
-    ) -> usize {
-        let mut taken = 0;
-        while taken < limit && !self.is_empty() {
-            let entry = entries.remove(self.head);
-            if let Some(dues) = dues {
-                dues.remove(entry.due);
-            }
-            values.push(entry.value);
-            self.head = entry.next;
-            taken += 1;
-        }
-        match entries.get_mut(self.head) {
-            Some(first) => first.prev = NIL,
-            None => *self = Bucket::EMPTY,
-        }
-        taken
-    }
-
     pub(super) fn unlink<T>(&mut self, entries: &mut Arena<Entry<T>>, prev: u32, next: u32) {
         match prev {
             NIL => self.head = next,
@@ -152,14 +126,9 @@ impl Level {
         tick.0 >> self.shift
     }
 
-    /// Returns the tick at which the bucket after that of `now` begins. There may be none, which no timer's is.
-    pub(super) fn begin_after(&self, now: Tick) -> Tick {
-        Tick(self.number(now).wrapping_add(1) << self.shift)
-    }
-
-    /// Returns the tick at which the bucket of `due` has to be emptied.
-    pub(super) fn begin_for(&self, due: Tick) -> Tick {
-        Tick((self.number(due) - self.lead) << self.shift)
+    /// Returns the tick at which a bucket has to be emptied.
+    pub(super) fn begin_of(&self, number: u64) -> Tick {
+        Tick((number - self.lead) << self.shift)
     }
 
     /// Returns how long before that tick a visit is requested: half a bucket, if timers have to be spread.
@@ -174,20 +143,15 @@ impl Level {
 
     /// Returns the tick by which the next bucket in use has to be emptied, or later rounds passed over in it.
     pub(super) fn next_begin(&self, now: Tick) -> Option<Tick> {
-        let number = self.next_used(self.emptied_at(now))?;
-        Some(Tick((number - self.lead) << self.shift))
+        Some(self.begin_of(self.next_used(self.emptied_at(now))?))
     }
 
     pub(super) fn index(&self, number: u64) -> usize {
         number as usize & (self.len - 1)
     }
 
-    /// Returns the bucket that begins at a tick.
-    pub(super) fn bucket(&self, begin: Tick) -> Bucket {
-        self.bucket_of(self.number(begin))
-    }
-
-    pub(super) fn bucket_of(&self, number: u64) -> Bucket {
+    /// Returns the bucket with this number.
+    pub(super) fn bucket(&self, number: u64) -> Bucket {
         let bucket = self.buckets.get(self.index(number));
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
@@ -231,24 +195,6 @@ impl Level {
         if bucket.is_empty() {
             self.used.remove(at);
         }
-    }
-
-    /// Takes up to `limit` entries out of the front of the bucket of a tick, and appends their values to
-    /// `values`. Returns how many they were.
-    pub(super) fn take_front<T>(
-        &mut self,
-        tick: Tick,
-        entries: &mut Arena<Entry<T>>,
-        dues: &mut Option<Dues>,
-        limit: usize,
-        values: &mut Vec<T>,
-    ) -> usize {
-        let at = self.index(self.number(tick));
-        let taken = self.buckets[at].take_front(entries, dues, limit, values);
-        if self.buckets[at].is_empty() {
-            self.used.remove(at);
-        }
-        taken
     }
 
     /// Returns the number of the first used bucket after number `after`. On the ring of later rounds, its

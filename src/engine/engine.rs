@@ -72,6 +72,8 @@ impl Engine {
     pub(super) fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
         let asks_kernel = shared.settings.has_kernel_timer() && !may_be_paused_in(runtime);
         let kernel_timer = if asks_kernel { KernelTimer::new() } else { None };
+        // Ticks begin with Tokio's milliseconds, unless nothing is rounded up to those. The alternative timer
+        // does not tell where they begin.
         let origin = if kernel_timer.is_some() || timers == TokioTimers::Alternative {
             Moment::now()
         } else {
@@ -87,11 +89,14 @@ impl Engine {
         runtime.spawn(task.run());
         let key = (shared.wheel, engine.runtime);
         let mut engines = engines();
+        // Another thread has been faster. The task of this engine finds it ended, and returns.
         if let Some(other) = engines.get(&key).cloned() {
             drop(engines);
             engine.end();
             return Some(other);
         }
+        // The runtime's timers have ended since the task was spawned. What has ended must not enter the list,
+        // because nothing would take it out.
         if engine.alarm.has_ended() {
             return None;
         }
@@ -151,12 +156,15 @@ impl Engine {
                 self.end();
                 return false;
             }
+            // A turn that comes early, or was asked for by the engine's task, says nothing about lateness.
             if at <= now {
                 let tick = self.alarm.clock.tick();
                 self.shared.record_turn(tick, now.since(at));
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
+                // Its moment has come during this turn. No waker will say so, because Tokio called it while the
+                // timer was being set.
                 SetOutcome::HasPassed => continue,
                 SetOutcome::Ended => self.end(),
                 SetOutcome::Waits if at > now => {}
@@ -189,6 +197,7 @@ impl Engine {
     /// Ends the engine, unless it has ended already. Its pending futures are woken, and bound to another
     /// engine when they are polled next. The caller holds no lock.
     fn end(&self) {
+        // Under this lock, no shard is made, nobody counts, and no other thread begins an engine in its place.
         let mut engines = engines();
         // Dropped with no lock held, as is the list's reference to this engine.
         let Some(_seat) = self.alarm.take_down() else {
@@ -203,9 +212,11 @@ impl Engine {
             shard.end(&mut wakers);
         }
         drop(engines);
+        // Before anybody is woken, or its timer would look for an engine in the runtime that ends.
         if self.alarm.is_closing() {
             self.shared.forget_builder_runtime(self.runtime);
         }
+        // So that the task returns, and gives up its reference to this engine.
         self.alarm.engine_task.notify_one();
         wake_all(&mut wakers, &self.shared);
         if removed.is_some() {
@@ -221,6 +232,7 @@ impl Wake for Engine {
     }
 
     fn wake_by_ref(self: &std::sync::Arc<Self>) {
+        // The thread that sets the timer holds the alarm's lock, and learns from the outcome that it has fired.
         if is_setting() {
             return;
         }
@@ -240,6 +252,7 @@ struct EngineTask {
 
 impl EngineTask {
     async fn run(self) {
+        // This is a task of Tokio's for certain, so its waker shows the vtable of all of them.
         poll_fn(|cx| {
             WakerId::learn_task(cx.waker());
             Poll::Ready(())
@@ -267,8 +280,10 @@ impl EngineTask {
 
 impl Drop for EngineTask {
     fn drop(&mut self) {
+        // If the task has returned, the engine has ended, and there is nothing to close.
         let alarm = &self.engine.alarm;
         let ended = alarm.close();
+        // Those timers have ended before the tasks, and nothing else tells of it.
         if alarm.has_alternative_timers() {
             return self.engine.end();
         }

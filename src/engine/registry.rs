@@ -31,6 +31,7 @@ pub(crate) fn engine_for(wheel: &WheelRef, here: Option<Id>) -> Arc<Engine> {
     if let Some(engine) = find(shared, here) {
         return engine;
     }
+    // Asked again, because what the thread has learnt may be a runtime that has ended.
     let runtime = current(shared);
     let timers = timers_of(&runtime);
     match Engine::begin(shared, &runtime, timers) {
@@ -48,10 +49,12 @@ fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
     if let Some(engine) = find(shared, runtime) {
         return Some(engine);
     }
+    // An engine takes Tokio's timer from the current runtime.
     let handle = shared.builder_handle()?;
     let timers = timers_of(&handle);
     let _entered = handle.enter();
     let engine = Engine::begin(shared, &handle, timers);
+    // Once its timers have ended, the wheel goes by the runtime that polls, as after the end of an engine.
     if engine.is_none() {
         shared.forget_builder_runtime(runtime);
     }

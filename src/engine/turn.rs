@@ -33,6 +33,8 @@ pub(crate) fn turn(
     driver: &mut Driver,
     now: Moment,
 ) -> Next {
+    // One reading serves the whole turn. An entry is due if its tick has begun, so the horizon is the
+    // beginning of this tick and not `now`.
     let tick = alarm.clock.tick_at(now);
     let begin = alarm.clock.start_of(tick);
     let mut woken = 0;
@@ -45,14 +47,19 @@ pub(crate) fn turn(
             let Some(shard) = shards[(driver.first + index) & (shards.len() - 1)].get() else {
                 continue;
             };
+            // Read without the lock. A timer that has just started here is either seen now, or its thread has
+            // found the driver away, and left its moment with the alarm.
             if shard.next_visit() <= begin {
                 let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
                 if advanced.cascaded > 0 {
                     shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
                 }
+                // With no lock held, and before the next batch, so that the buffer stays small and those that
+                // are due first are not woken last.
                 wake_all(&mut driver.wakers, shared);
                 has_more |= advanced.more;
                 woken += advanced.expired;
+                // The clock is read only where the shard has more, which is rare.
                 let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
                 if is_spent && existing(shards).any(|shard| shard.next_visit() <= begin) {
                     driver.first = driver.first.wrapping_add(1);

@@ -158,8 +158,10 @@ impl Alarm {
     pub(crate) fn take_down(&self) -> Option<impl Sized> {
         let mut guard = lock(&self.seat);
         let mut seat = guard.take()?;
+        // No timer that starts finds the driver overdue from here on.
         self.store_at(&mut seat, Moment::NEVER);
         drop(guard);
+        // The handle may be the last one of its runtime, which would then end under the lock.
         Some((seat, lock(&self.runtime).take()))
     }
 
@@ -245,9 +247,11 @@ impl Alarm {
     pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
         let mut guard = lock(&self.seat);
         let seat = guard.as_mut()?;
+        // Without one, another thread makes a turn, and reads `at` when it gives the driver back.
         let driver = seat.driver.take()?;
         seat.has_waker = false;
         let at = seat.at;
+        // From here on, `at` collects what is registered during the turn.
         self.store_at(seat, Moment::NEVER);
         Some((driver, at))
     }
@@ -257,6 +261,7 @@ impl Alarm {
     pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> SetOutcome {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
+            // The engine has ended meanwhile. A driver owns a buffer, which is freed with no lock held.
             drop(guard);
             drop(driver);
             return SetOutcome::Waits;
@@ -265,10 +270,13 @@ impl Alarm {
         let (next, after) = match next {
             Next::At(next, after) => (next, after),
             Next::More => {
+                // The engine's task goes on once other tasks have run. Tokio's timer is set as well, because
+                // the task may be behind very many others.
                 self.engine_task.notify_one();
                 (self.now().after(PAUSE), Moment::NEVER)
             }
         };
+        // A timer may have started in a shard after the turn had looked at that shard.
         let at = seat.at.min(next);
         self.store_at(seat, at);
         let is_early = |outcome| outcome == SetOutcome::HasPassed && at > now && at > self.now();
@@ -289,6 +297,7 @@ impl Alarm {
     #[must_use]
     pub(crate) fn wake_by(&self, at: Moment) -> Option<Waker> {
         let mut guard = lock(&self.seat);
+        // Another thread may have registered an earlier one since the caller read its shard's next visit.
         let seat = guard.as_mut().filter(|seat| at < seat.at)?;
         self.store_at(seat, at);
         self.set_until_it_waits(seat)
@@ -314,6 +323,7 @@ impl Alarm {
         let now = self.now();
         let is_late = |at: Moment| at < now.before(OVERDUE);
         let overdue = lock(&self.seat).as_ref().map(|seat| seat.at);
+        // The caller has compared with a word that may be old, and with the clock of its own runtime.
         let Some(at) = overdue.filter(|at| is_late(*at)) else {
             return;
         };
@@ -330,6 +340,7 @@ impl Alarm {
         if seat.driver.is_none() || self.is_closing() {
             return;
         }
+        // At most once in this time, because the runtime may be so busy that it comes to no timer.
         seat.anew = now;
         self.engine_task.notify_one();
         if self.is_set_by_task(seat) {
@@ -337,6 +348,7 @@ impl Alarm {
         }
         if is_lost && seat.kernel_timer.is_none() {
             seat.ahead.take().into_iter().for_each(TokioTimer::leak);
+            // To reset a lost timer does not bring it back, and to drop it would corrupt Tokio's lists.
             let past = self.clock.past().instant();
             self.in_runtime(|| seat.timer.replace_lost(past));
         }
@@ -352,6 +364,7 @@ impl Alarm {
     /// to a millisecond from now instead or, if the engine's task makes the turns, the task is notified.
     #[inline]
     fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
+        // Whoever makes a turn sets the timer afterwards.
         seat.driver.as_ref()?;
         if self.is_set_by_task(seat) {
             self.engine_task.notify_one();
@@ -362,6 +375,8 @@ impl Alarm {
                 SetOutcome::Waits => return None,
                 // The thread that takes the driver finds that the engine is closing, and ends it.
                 SetOutcome::Ended => return Some(seat.waker.clone()),
+                // No turn is made here, because the caller may hold locks that wakers take. The clock has gone
+                // on since `at` was computed, and may do so again.
                 SetOutcome::HasPassed if !self.is_turned_by_task() => {
                     self.store_at(seat, self.now().after(PAUSE));
                 }
@@ -380,6 +395,7 @@ impl Alarm {
         }
         let at = seat.at;
         if at == Moment::NEVER {
+            // On the machine's clock it may fire for nothing. A paused clock would jump to it.
             if self.clock.may_be_paused() {
                 tokio_timer::while_setting(|| seat.timer.unset(self.clock.past()));
             }
@@ -394,12 +410,16 @@ impl Alarm {
             if timer.set(at, &seat.waker) {
                 return SetOutcome::Waits;
             }
+            // The runtime's I/O is shutting down, or the kernel refuses. Tokio's timer takes over, for good.
             seat.kernel_timer = None;
         }
+        // Compared with the last turn, so that the clock is read for far moments only.
         let is_far = |at: Moment| at.since(seat.last) > FARTHEST;
         let at = if is_far(at) { self.bounded(at) } else { at };
         // Beyond that, it would save the runtime one turn in days.
         let after = if is_far(after) { Moment::NEVER } else { after };
+        // The turn that was the one after the next is now the next, and its timer is set already. It only lacks
+        // the waker.
         if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
             mem::swap(&mut seat.timer, ahead);
         }
@@ -415,6 +435,7 @@ impl Alarm {
             }
             has_passed
         };
+        // Tokio panics where this thread's locals have been destroyed.
         let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set_both)));
         seat.has_waker = matches!(has_passed, Ok(false));
         match has_passed {
@@ -437,7 +458,9 @@ impl Alarm {
     /// Sets Tokio's timer to `at`, or else to the far future, while the runtime shuts down.
     #[cold]
     fn set_as_it_closes(&self, seat: &mut Seat) -> SetOutcome {
+        // Nobody promises that the kernel's timer fires as a runtime ends, and Tokio's does.
         seat.kernel_timer = None;
+        // Never leaves it unset, because its firing is what ends the engine.
         let at = self.bounded(seat.at);
         let (had_waker, timer) = (seat.has_waker, &mut seat.timer);
         // Registering a waker panics if the runtime's timers have ended since they were probed. So they are

@@ -50,6 +50,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
         let mut turn = Turn::default();
         let left = self.expire_due(now.max(self.now), limit, expired, &mut turn);
+        // What is due goes first. Only what is left of the limit is used to spread.
         if !turn.more {
             self.spread_ahead(left, &mut turn);
         }
@@ -72,6 +73,7 @@ impl<T> TimingWheel<T> {
         let to = loop {
             match self.next_step(now) {
                 None => break now,
+                // Due timers wait for the driver, and the hand with them: no value may leave the wheel here.
                 Some(Step::Overdue) => return,
                 Some(Step::Due(tick) | Step::Spread(_, tick)) => break Tick(tick.0 - 1),
                 Some(Step::NextRound(tick)) => self.begin_round(tick),
@@ -98,6 +100,7 @@ impl<T> TimingWheel<T> {
             limit -= match step {
                 Step::Overdue => self.expire_list(None, limit, expired),
                 Step::Due(tick) => self.expire_list(Some(tick), limit, expired),
+                // Nobody has spread it ahead of time, because the clock has jumped, or visits were late.
                 Step::Spread(level, begin) => {
                     self.move_hand(Tick(begin.0 - 1));
                     let moved = self.move_down(level, self.levels[level].number(begin), limit);
@@ -141,6 +144,7 @@ impl<T> TimingWheel<T> {
     /// that bucket in time even if it has all timers of the wheel, and the visits at every tick begin only in
     /// the middle of the bucket before it.
     fn spread_ahead(&mut self, mut limit: usize, turn: &mut Turn) {
+        // Once a tick: the calls that continue a turn go on with the same share.
         if self.spread_at != self.now {
             let ticks = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
             let share = STEP.max((self.entries.len() >> self.ring_bits.saturating_sub(2)) + 1);
@@ -148,6 +152,7 @@ impl<T> TimingWheel<T> {
             self.spread_at = self.now;
         }
         for level in 1..self.later() {
+            // At the end of time there is no next bucket. No timer's number is the one that comes out then.
             let next = self.levels[level].number(self.now).wrapping_add(1);
             if self.levels[level].bucket(next).is_empty() {
                 continue;
@@ -181,6 +186,7 @@ impl<T> TimingWheel<T> {
                 return looks;
             };
             let (due, prev, next) = (entry.due, entry.prev, entry.next);
+            // Only in the ring of later rounds does a bucket have timers of several rounds.
             if coarse.number(due) == number {
                 coarse.unlink(&mut self.entries, coarse.index(number), prev, next);
                 finer.push_front(&mut self.entries, index, due);
@@ -216,6 +222,7 @@ impl<T> TimingWheel<T> {
                 });
             }
         }
+        // Round by round, a jump over very many would look at each timer in each of them.
         let has_near = step.is_some();
         let begin = if !has_near && later.number(by) - later.number(self.now) > later.len as u64 {
             self.first_round()
@@ -276,6 +283,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn visit_for(&self, due: Tick) -> Tick {
         let ring = self.levels.iter().find(|ring| due <= ring.last_tick);
         match ring {
+            // Nothing is spread ahead of time for a clock that jumps.
             Some(ring) if due > self.now && self.dues.is_none() => {
                 let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
                 visit.max(Tick(self.now.0 + 1))
@@ -308,6 +316,8 @@ impl<T> TimingWheel<T> {
     pub(super) fn set_last_ticks(&mut self) {
         let (bits, later) = (self.ring_bits - 1, self.later());
         for level in &mut self.levels[..later] {
+            // Half a ring is as long as a bucket of the next coarser level. Where that is more than all ticks,
+            // the level reaches to the last one.
             let span = 1_u64.checked_shl(level.shift + bits);
             let end = span.map_or(u64::MAX, |span| (self.now.0 | (span - 1)).saturating_add(span));
             level.last_tick = Tick(end);

@@ -47,6 +47,7 @@ impl<V> Arena<V> {
     pub(super) fn reserve(&mut self, capacity: usize) {
         while self.capacity() < capacity {
             let piece = self.add_piece();
+            // The first piece of all is the current one already.
             if piece != self.current {
                 self.open.push(piece);
             }
@@ -66,6 +67,7 @@ impl<V> Arena<V> {
     /// Inserts a value and returns its index.
     #[inline]
     pub(super) fn insert(&mut self, value: V) -> u32 {
+        // One piece is filled before the next is looked for, so that neighbours in time are neighbours in memory.
         let piece = self.pieces.get(self.current as usize);
         if piece.is_none_or(|piece| piece.len() == PIECE as usize) {
             self.current = self.next_piece();
@@ -84,6 +86,7 @@ impl<V> Arena<V> {
     pub(super) fn remove(&mut self, index: u32) -> V {
         let piece = &mut self.pieces[(index / PIECE) as usize];
         let value = piece.remove((index % PIECE) as usize);
+        // It was full until now, and so was not in `open`. Nor is the current one, which `insert` looks at first.
         if piece.len() == PIECE as usize - 1 && index / PIECE != self.current {
             self.open.push(index / PIECE);
         }
@@ -118,6 +121,7 @@ impl<V> Arena<V> {
         if !self.is_empty() || self.pieces.len() <= keep {
             return None;
         }
+        // Freeing takes long, so the caller does it after it has unlocked the shard.
         let mut released = mem::take(&mut self.pieces);
         self.pieces = released.drain(..keep).collect();
         self.current = 0;

@@ -28,6 +28,7 @@ impl Dues {
     pub(super) fn remove(&mut self, due: Tick) {
         if let Entry::Occupied(mut timers) = self.0.entry(due) {
             *timers.get_mut() -= 1;
+            // Or `first` would name a tick at which nothing is due.
             if *timers.get() == 0 {
                 timers.remove();
             }

@@ -59,6 +59,7 @@ impl Bucket {
     /// Appends an entry whose `prev` is the tail.
     #[inline]
     pub(super) fn append<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32) {
+        // Only the former tail is touched besides the bucket. The new entry knows its neighbours already.
         match mem::replace(&mut self.tail, index) {
             NIL => self.head = index,
             prev => entries[prev].next = index,
@@ -77,6 +78,7 @@ impl Bucket {
     }
 
     pub(super) fn unlink<T>(&mut self, entries: &mut Arena<Entry<T>>, prev: u32, next: u32) {
+        // At either end of the list, the bucket takes the place of the neighbour.
         match prev {
             NIL => self.head = next,
             prev => entries[prev].next = next,
@@ -117,6 +119,7 @@ impl Level {
             shift,
             last_tick: Tick::MAX,
             lead,
+            // The longer the rings, the fewer levels a tick can reach, so this fits.
             first: (level * len) as u32,
         }
     }
@@ -147,11 +150,13 @@ impl Level {
     }
 
     pub(super) fn index(&self, number: u64) -> usize {
+        // The higher bits may be cut off on a 32-bit machine, because the mask cuts off more.
         number as usize & (self.len - 1)
     }
 
     /// Returns the bucket with this number.
     pub(super) fn bucket(&self, number: u64) -> Bucket {
+        // A level that never had a timer has no buckets yet.
         let bucket = self.buckets.get(self.index(number));
         bucket.copied().unwrap_or(Bucket::EMPTY)
     }
@@ -175,6 +180,7 @@ impl Level {
         }
         let (place, at) = (self.place(due), self.index(self.number(due)));
         let bucket = &mut self.buckets[at];
+        // Tested first, because in a bucket that is in use the bitmap need not be fetched.
         if bucket.is_empty() {
             self.used.insert(at);
         }
@@ -200,8 +206,10 @@ impl Level {
     /// Returns the number of the first used bucket after number `after`. On the ring of later rounds, its
     /// timers may all be of a round after that.
     pub(super) fn next_used(&self, after: u64) -> Option<u64> {
+        // From the bucket after that one to the end of the ring, and then from its beginning.
         let first = self.index(after.wrapping_add(1));
         let used = self.used.next(first).or_else(|| self.used.next(0))?;
+        // Modulo the ring's length, a bucket before `first` is one of the next round.
         let distance = used.wrapping_sub(first) & (self.len - 1);
         Some(after.wrapping_add(1 + distance as u64))
     }
@@ -230,6 +238,7 @@ impl Bitmap {
 
     /// Returns the smallest member that is at least `from`. There may be none.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
+        // The bits below `from` in its word do not count.
         let mut word = from / 64;
         let mut bits = self.words.get(word)? & (u64::MAX << (from % 64));
         while bits == 0 {

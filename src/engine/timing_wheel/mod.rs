@@ -145,6 +145,7 @@ impl<T> TimingWheel<T> {
     /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2, or 4
     /// with several levels. Levels that no 64-bit deadline could reach are left out.
     pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
+        // Half of a ring is a bucket of the next level, and has to be coarser than a bucket of its own.
         let least = if levels > 1 { 4 } else { 2 };
         let len = ticks_per_wheel.max(least).next_power_of_two();
         let ring_bits = len.trailing_zeros();
@@ -183,6 +184,7 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
         let (bucket, place) = bucket_for(&mut self.levels, &mut self.overdue, self.now, due);
+        // The entry is complete as it is written to its cell, which is then not touched again.
         let index = self.entries.insert(Entry {
             due,
             value,
@@ -224,6 +226,7 @@ impl<T> TimingWheel<T> {
             dues.remove(former);
             dues.add(due);
         }
+        // The same choice as in `bucket_for`, which would mark the bucket as used.
         let level = self.levels.iter().find(|level| due <= level.last_tick);
         if due > self.now && level.is_some_and(|level| level.place(due) == place) {
             self.entries[index].due = due;
@@ -260,6 +263,7 @@ impl<T> TimingWheel<T> {
 
     /// Returns the level and the index in its ring of a place that is a bucket.
     fn bucket_at(&self, place: Place) -> (usize, usize) {
+        // All rings have as many buckets, a power of two, so the ordinal has the level above the index.
         let ordinal = place.0 as usize;
         (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1))
     }
@@ -313,12 +317,14 @@ impl<T> TimingWheel<T> {
     pub(crate) fn sites(&self, cells: Range<usize>) -> impl Iterator<Item = Site> {
         cells.filter_map(move |cell| {
             let entry = self.entries.get(u32::try_from(cell).ok()?)?;
+            // The driver is about to take it out, so it counts with what is due in this tick.
             let place = if entry.place == Place::OVERDUE {
                 self.levels[0].place(self.now)
             } else {
                 entry.place
             };
             let (level, bucket) = self.bucket_at(place);
+            // Later rounds are a ring of ours. A reader knows the levels that the builder was given.
             Some(Site {
                 due: entry.due,
                 level: level.min(self.later() - 1),
@@ -337,6 +343,7 @@ fn bucket_for<'a>(
     now: Tick,
     due: Tick,
 ) -> (&'a mut Bucket, Place) {
+    // The last ring takes every tick, so there always is one. Most timers end the search at level 0 or 1.
     match levels.iter_mut().find(|level| due <= level.last_tick) {
         Some(level) if due > now => level.bucket_for(due),
         _ => (overdue, Place::OVERDUE),

@@ -2,6 +2,7 @@
 
 use std::{
     future::{pending, poll_fn},
+    sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 
@@ -12,7 +13,9 @@ use tokio_test::{assert_pending, task};
 
 use crate::{
     panics::panic_of,
-    support::{DAY, SECOND, TICK, assert_at_rest, full_wheel, paused_runtime},
+    support::{
+        DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, full_wheel, paused_runtime, register_for,
+    },
 };
 
 type Kind = (&'static str, LocalBoxFuture<'static, ()>);
@@ -174,6 +177,33 @@ async fn a_drop_cancels_at_once() {
     assert_at_rest(&wheel);
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_time_at_all_is_over_at_the_first_poll() {
+    let wheel = Wheel::new();
+    for (name, waits) in kinds(&wheel, Duration::ZERO) {
+        assert!(task::spawn(waits).poll().is_ready(), "{name}");
+    }
+    assert_eq!(wheel.metrics().registered, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_that_polled_last_is_woken_and_no_other() {
+    let wheel = Wheel::new();
+    let mut waiting = Vec::new();
+    for (name, mut waits) in kinds(&wheel, SECOND) {
+        let [(first, first_woken), (last, last_woken)] = [(); 2].map(|()| counting_waker());
+        for waker in [&first, &last, &first, &last] {
+            register_for(waker, &mut waits);
+        }
+        waiting.push((name, waits, [first_woken, last_woken]));
+    }
+    advance(SECOND).await;
+    for (name, _, woken) in waiting {
+        let woken = woken.map(|woken| woken.load(Relaxed) > 0);
+        assert_eq!(woken, [false, true], "{name}");
+    }
+}
+
 #[test]
 fn a_first_poll_where_there_is_no_timer_panics_in_tokios_words_and_names_the_await() {
     let wheel = Wheel::new();
@@ -204,6 +234,9 @@ fn a_first_poll_where_there_is_no_timer_panics_in_tokios_words_and_names_the_awa
             assert!(words.contains(tokios), "{name}: {words}");
             assert_eq!(place, file!(), "{name}");
         }
+        let (words, place) = panic_of(|| drop(wheel.schedule(SECOND, async {})));
+        assert!(words.contains(tokios), "scheduled task: {words}");
+        assert_eq!(place, file!(), "scheduled task");
         if runtime.is_none() {
             let (words, _) = panic_of(|| _ = task::spawn(wheel.sleep(DAY)).poll());
             assert!(words.contains("Builder::handle"), "it says what to do: {words}");

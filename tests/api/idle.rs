@@ -266,17 +266,6 @@ fn a_writer_of_its_debug_output_may_shut_the_wheel_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_zero_duration_completes_at_the_first_poll() {
-    let wheel = Wheel::new();
-    let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
-    assert_ready!(idle.poll());
-    // Between two ticks as well.
-    advance(ms(1)).await;
-    let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
-    assert_ready!(idle.poll());
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_longest_duration_saturates_instead_of_panicking() {
     let wheel = Wheel::new();
     let mut idle = task::spawn(wheel.idle_timer(Duration::MAX));

@@ -252,29 +252,6 @@ mod cancelled_in_the_very_tick_it_was_due {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_timeout_whose_future_is_ready_in_that_tick_gives_up_one_place() {
-        for reached in [false, true] {
-            let wheel = wheel_of(2);
-            let mut other = task::spawn(wheel.try_sleep(SECOND));
-            let (sender, receiver) = oneshot::channel();
-            let mut timeout = task::spawn(wheel.try_timeout(TICK, receiver));
-            assert_pending!(other.poll());
-            assert_pending!(timeout.poll());
-            settle().await;
-            advance_alone(TICK).await;
-            if reached {
-                settle().await;
-            }
-            sender.send(7).unwrap();
-            assert_ready_eq!(timeout.poll(), Ok(Ok(7)));
-            assert_eq!(room(&wheel), 1, "driver come: {reached}");
-            drop(timeout);
-            settle().await;
-            assert_eq!(room(&wheel), 1, "driver come: {reached}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_task_gives_up_one_place_and_cancel_tells_the_truth() {
         for reached in [false, true] {
             let wheel = wheel_of(2);
@@ -294,31 +271,6 @@ mod cancelled_in_the_very_tick_it_was_due {
             assert_adds_up(&wheel);
             assert_eq!(wheel.pending(), 1);
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_wheel_shut_down_in_that_tick_gives_up_each_place_once() {
-        let wheel = wheel_of(3);
-        let mut due = task::spawn(wheel.try_sleep(TICK));
-        let mut later = task::spawn(wheel.try_sleep(SECOND));
-        assert_pending!(due.poll());
-        assert_pending!(later.poll());
-        let task = wheel.schedule(TICK, async {});
-        settle().await;
-        advance_alone(TICK).await;
-        assert_eq!(wheel.shutdown().tasks.len(), 1);
-        drop((due, later, task));
-        settle().await;
-        let metrics = wheel.metrics();
-        assert_eq!(
-            (metrics.pending, metrics.registered, metrics.cancelled),
-            (0, 3, 3)
-        );
-        // Nobody is admitted any more, but for want of a wheel, not of room.
-        for _ in 0..5 {
-            assert_eq!(wheel.try_sleep(SECOND).await, Err(SleepError::Shutdown));
-        }
-        assert_eq!(wheel.metrics().rejected, 0);
     }
 }
 

@@ -62,16 +62,6 @@ async fn a_direct_poll_after_advance_sees_it_elapsed_without_another_yield() {
 // Nothing to wait for, and far too much.
 
 #[tokio::test(start_paused = true)]
-async fn a_zero_duration_completes_at_the_first_poll() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(Duration::ZERO));
-    assert!(!sleep.is_elapsed(), "it has not been polled");
-    assert_ready!(sleep.poll());
-    assert!(sleep.is_elapsed());
-    assert_eq!(wheel.metrics().registered, 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_longest_durations_saturate_instead_of_panicking() {
     let wheel = Wheel::new();
     let year = DAY * 365;
@@ -473,20 +463,6 @@ async fn a_waker_that_owns_a_sleep_may_be_dropped_by_the_wheel() {
     register_for(&owner_of_a_sleep(), &mut primary);
     advance(SECOND).await;
     assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sleep_moved_to_another_task_wakes_only_the_one_that_polled_it_last() {
-    let wheel = Wheel::new();
-    let mut sleep = wheel.sleep(SECOND);
-    let (first, first_woken) = counting_waker();
-    let (last, last_woken) = counting_waker();
-    register_for(&first, &mut sleep);
-    advance(ms(500)).await;
-    register_for(&last, &mut sleep);
-    advance(ms(500)).await;
-    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
-    assert_eq!(last_woken.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]

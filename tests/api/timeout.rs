@@ -19,7 +19,7 @@ use tickwheel::{Timeout, TimeoutError, Wheel, time::error::Elapsed};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-use support::{DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, register_for};
+use support::{DAY, SECOND, TICK, advance, assert_at_rest, ms};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const _: () = send_sync_unpin::<Timeout<Ready<()>>>();
@@ -77,14 +77,6 @@ async fn the_duration_counts_from_the_first_pending_poll() {
 // Nothing to wait for, and far too much.
 
 #[tokio::test(start_paused = true)]
-async fn a_zero_duration_elapses_at_the_first_pending_poll() {
-    let wheel = Wheel::new();
-    let mut timeout = task::spawn(wheel.timeout(Duration::ZERO, pending::<()>()));
-    assert!(is_elapsed(timeout.poll()));
-    assert_eq!(wheel.metrics().registered, 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_duration_of_a_century_elapses_after_thirty_years_and_not_before() {
     let wheel = Wheel::new();
     let start = Instant::now();
@@ -99,17 +91,6 @@ async fn a_duration_of_a_century_elapses_after_thirty_years_and_not_before() {
 }
 
 // In time.
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_timeout_moved_between_tasks_wakes_the_last() {
-    let wheel = Wheel::new();
-    let (first, first_woken) = counting_waker();
-    // Long enough for a machine that stands still between the two polls.
-    let mut moved = wheel.timeout(SECOND, pending::<()>());
-    register_for(&first, &mut moved);
-    assert!(tokio::spawn(moved).await.unwrap().is_err());
-    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
-}
 
 // Dropping.
 

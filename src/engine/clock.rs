@@ -265,7 +265,7 @@ enum Source {
     Test,
 }
 
-/// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a
+/// How late a timer may be, beyond its tick, so that it expires with others: a part of its delay, up to a
 /// bound. Deadlines are rounded up to multiples of powers of two, so that timers of different delays expire
 /// together, too.
 #[derive(Clone, Copy, Debug)]
@@ -466,7 +466,7 @@ mod tests {
             let late = entry_deadline.since(when).0;
             let most = (delay / slack.divisor).min(slack.most.0);
             prop_assert!(late < tick + most, "{late} ns late of {delay}");
-            prop_assert!(resolution * 2 * tick > most || resolution == 1, "it could have had more company");
+            prop_assert!(resolution * 2 * tick > most || resolution == 1, "it could have been with more others");
         }
 
         #[test]

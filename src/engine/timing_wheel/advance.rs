@@ -31,7 +31,7 @@ pub(crate) struct Turn {
 /// What the hand meets next.
 enum Step {
     /// Timers that were due when they were inserted.
-    Overdue,
+    DueAtOnce,
     /// Timers that are due at this tick.
     Due(Tick),
     /// A bucket of this level, which begins at this tick and has to be empty by then.
@@ -46,7 +46,7 @@ impl<T> TimingWheel<T> {
     ///
     /// This expires and cascades no more than `limit` timers, and looks at no more, except that a bucket of
     /// later rounds is looked at as a whole. While it returns `more`, due timers may be left. The wheel never
-    /// goes back: if `now` has passed, only overdue timers expire.
+    /// goes back: if `now` has passed, only timers that were due at once expire.
     pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
         let mut turn = Turn::default();
         let left = self.expire_due(now.max(self.now), limit, expired, &mut turn);
@@ -74,7 +74,7 @@ impl<T> TimingWheel<T> {
             match self.next_step(now) {
                 None => break now,
                 // Due timers wait for the driver, and the hand with them: no value may leave the wheel here.
-                Some(Step::Overdue) => return,
+                Some(Step::DueAtOnce) => return,
                 Some(Step::Due(tick) | Step::Spread(_, tick)) => break Tick(tick.0 - 1),
                 Some(Step::NextRound(tick)) => self.begin_round(tick),
             };
@@ -98,7 +98,7 @@ impl<T> TimingWheel<T> {
             }
             let before = expired.len();
             limit -= match step {
-                Step::Overdue => self.expire_list(None, limit, expired),
+                Step::DueAtOnce => self.expire_list(None, limit, expired),
                 Step::Due(tick) => self.expire_list(Some(tick), limit, expired),
                 // Nobody has spread it ahead of time, because the clock has jumped, or visits were late.
                 Step::Spread(level, begin) => {
@@ -115,12 +115,12 @@ impl<T> TimingWheel<T> {
         limit
     }
 
-    /// Expires up to `limit` timers that are due at a tick of the finest level or, without one, that are overdue,
+    /// Expires up to `limit` timers that are due at a tick of the finest level or, without one, that were due at once,
     /// the oldest first. Returns how many they were.
     fn expire_list(&mut self, tick: Option<Tick>, limit: usize, expired: &mut Vec<T>) -> usize {
         let finest = &mut self.levels[0];
         let at = tick.map(|tick| finest.index(tick.0));
-        let list = at.map_or(&mut self.overdue, |at| &mut finest.buckets[at]);
+        let list = at.map_or(&mut self.due_at_once, |at| &mut finest.buckets[at]);
         let before = expired.len();
         while expired.len() - before < limit && !list.is_empty() {
             let entry = self.entries.remove(list.head);
@@ -200,8 +200,8 @@ impl<T> TimingWheel<T> {
     /// coarser one comes first, because it may have timers that are due at that tick. A bucket of later
     /// rounds comes last, because the hand moves to that tick for it.
     fn next_step(&self, by: Tick) -> Option<Step> {
-        if !self.overdue.is_empty() {
-            return Some(Step::Overdue);
+        if !self.due_at_once.is_empty() {
+            return Some(Step::DueAtOnce);
         }
         if self.entries.is_empty() {
             return None;
@@ -255,7 +255,7 @@ impl<T> TimingWheel<T> {
         if let Some(dues) = &self.dues {
             return dues.first().map(|due| due.max(self.now));
         }
-        if !self.overdue.is_empty() {
+        if !self.due_at_once.is_empty() {
             return Some(self.now);
         }
         // This is usual after the only timer has expired, and saves a look at each level.

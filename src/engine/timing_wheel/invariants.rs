@@ -18,9 +18,9 @@ impl<T> TimingWheel<T> {
             entries
         };
 
-        for index in list(self.overdue, Place::OVERDUE) {
+        for index in list(self.due_at_once, Place::DUE_AT_ONCE) {
             let due = self.entries[index].due;
-            assert!(due <= now, "4: {due:?} is in overdue at {now:?}");
+            assert!(due <= now, "4: {due:?} is in due_at_once at {now:?}");
         }
         // The tick at which each entry wants a visit.
         let mut visits = Vec::new();
@@ -68,7 +68,7 @@ impl<T> TimingWheel<T> {
         for (index, _) in self.entries.iter() {
             assert_eq!(listed[index as usize], 1, "5: lists in which entry {index} is");
         }
-        if !self.overdue.is_empty() {
+        if !self.due_at_once.is_empty() {
             visits.push(now);
         }
         let dues = self.entries.iter().map(|(_, entry)| entry.due.max(now));
@@ -124,7 +124,7 @@ impl<T> TimingWheel<T> {
     pub(super) fn coarsest_first(&self) -> Vec<(Tick, &T)> {
         let buckets = self.levels.iter().rev().flat_map(|level| &level.buckets);
         let mut found = Vec::new();
-        for bucket in buckets.chain([&self.overdue]) {
+        for bucket in buckets.chain([&self.due_at_once]) {
             let mut index = bucket.head;
             while let Some(entry) = self.entries.get(index) {
                 found.push((entry.due, &entry.value));

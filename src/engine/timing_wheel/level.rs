@@ -24,13 +24,13 @@ impl Key {
     }
 }
 
-/// The list that an entry is in: `overdue` or a bucket, by its ordinal. Buckets are numbered across all
+/// The list that an entry is in: `due_at_once` or a bucket, by its ordinal. Buckets are numbered across all
 /// levels, the finest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) u32);
 
 impl Place {
-    pub(super) const OVERDUE: Place = Place(u32::MAX);
+    pub(super) const DUE_AT_ONCE: Place = Place(u32::MAX);
 }
 
 /// The arena's entry for one timer.

@@ -65,7 +65,7 @@
 //!    coarsest, of the next half of its ring. So all timers of a bucket are of one round, except those of later
 //!    rounds.
 //! 4. The bucket of an entry on a level begins after now, and that of one of later rounds is more than half a
-//!    ring ahead of the hand. Entries that were due when they were inserted are in `overdue`.
+//!    ring ahead of the hand. Entries that were due when they were inserted are in `due_at_once`.
 //! 5. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
 //! 6. Of two entries due at one tick, the older is in the coarser ring or, in one list, nearer to the head.
 //! 7. `next_visit` is the first tick at which a timer is due or a bucket of later rounds is looked at, or, if
@@ -121,13 +121,13 @@ pub(crate) struct Site {
 /// Values of type `T`, each with a tick at which it is due. The wheel has no clock: its owner tells it the
 /// current tick.
 pub(crate) struct TimingWheel<T> {
-    /// The current tick. Entries due before it have expired or are in `overdue`, and those of this tick are
+    /// The current tick. Entries due before it have expired or are in `due_at_once`, and those of this tick are
     /// due.
     now: Tick,
     /// The arena. A key is an index into it.
     entries: Arena<Entry<T>>,
     /// Entries that are due.
-    overdue: Bucket,
+    due_at_once: Bucket,
     /// The rings of the levels, the finest first, and last the ring of later rounds, whose buckets span as much
     /// as those of the coarsest level.
     levels: Box<[Level]>,
@@ -157,7 +157,7 @@ impl<T> TimingWheel<T> {
         let mut wheel = TimingWheel {
             now: Tick::ZERO,
             entries: Arena::new(),
-            overdue: Bucket::EMPTY,
+            due_at_once: Bucket::EMPTY,
             levels: rings.chain([later]).collect(),
             ring_bits,
             dues: None,
@@ -183,7 +183,7 @@ impl<T> TimingWheel<T> {
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
     #[inline]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
-        let (bucket, place) = bucket_for(&mut self.levels, &mut self.overdue, self.now, due);
+        let (bucket, place) = bucket_for(&mut self.levels, &mut self.due_at_once, self.now, due);
         // The entry is complete as it is written to its cell, which is then not touched again.
         let index = self.entries.insert(Entry {
             due,
@@ -233,7 +233,7 @@ impl<T> TimingWheel<T> {
             return;
         }
         self.close_gap(place, prev, next);
-        let (bucket, place) = bucket_for(&mut self.levels, &mut self.overdue, self.now, due);
+        let (bucket, place) = bucket_for(&mut self.levels, &mut self.due_at_once, self.now, due);
         let entry = &mut self.entries[index];
         (entry.due, entry.place, entry.prev, entry.next) = (due, place, bucket.tail, NIL);
         bucket.append(&mut self.entries, index);
@@ -271,8 +271,8 @@ impl<T> TimingWheel<T> {
     /// Links the neighbours of an entry that leaves the list `place`.
     #[inline(always)]
     fn close_gap(&mut self, place: Place, prev: u32, next: u32) {
-        if place == Place::OVERDUE {
-            return self.overdue.unlink(&mut self.entries, prev, next);
+        if place == Place::DUE_AT_ONCE {
+            return self.due_at_once.unlink(&mut self.entries, prev, next);
         }
         let (level, at) = self.bucket_at(place);
         self.levels[level].unlink(&mut self.entries, at, prev, next);
@@ -312,13 +312,13 @@ impl<T> TimingWheel<T> {
         self.entries.capacity()
     }
 
-    /// Returns the entries in a range of cells. An overdue entry is reported in the current bucket of the
+    /// Returns the entries in a range of cells. an entry that was due at once is reported in the current bucket of the
     /// finest level.
     pub(crate) fn sites(&self, cells: Range<usize>) -> impl Iterator<Item = Site> {
         cells.filter_map(move |cell| {
             let entry = self.entries.get(u32::try_from(cell).ok()?)?;
             // The driver is about to take it out, so it counts with what is due in this tick.
-            let place = if entry.place == Place::OVERDUE {
+            let place = if entry.place == Place::DUE_AT_ONCE {
                 self.levels[0].place(self.now)
             } else {
                 entry.place
@@ -335,17 +335,17 @@ impl<T> TimingWheel<T> {
 }
 
 /// Returns the list for the tick `due` and its place: on the finest level whose last tick is not before it, or
-/// `overdue` if the tick has come.
+/// `due_at_once` if the tick has come.
 #[inline]
 fn bucket_for<'a>(
     levels: &'a mut [Level],
-    overdue: &'a mut Bucket,
+    due_at_once: &'a mut Bucket,
     now: Tick,
     due: Tick,
 ) -> (&'a mut Bucket, Place) {
     // The last ring takes every tick, so there always is one. Most timers end the search at level 0 or 1.
     match levels.iter_mut().find(|level| due <= level.last_tick) {
         Some(level) if due > now => level.bucket_for(due),
-        _ => (overdue, Place::OVERDUE),
+        _ => (due_at_once, Place::DUE_AT_ONCE),
     }
 }

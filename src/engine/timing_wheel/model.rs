@@ -67,7 +67,7 @@ struct Model {
     /// The pending timers.
     timers: Vec<Timer>,
     /// Their values, in the order in which they must expire. A tick that had passed at insertion counts as
-    /// the tick of the insertion. All other ticks are later, and entries that were overdue before became so
+    /// the tick of the insertion. All other ticks are later, and entries that were due at once before became so
     /// at that tick or earlier.
     due: BTreeMap<(Tick, u64), u64>,
     values: u64,
@@ -112,7 +112,7 @@ impl Model {
                 let place_of = |wheel: &TimingWheel<u64>| wheel.entries[old.key.index()].place;
                 let place = place_of(&self.wheel);
                 self.wheel.bring_forward(&old.key, due);
-                let stays = place == place_of(&self.wheel) && place != Place::OVERDUE;
+                let stays = place == place_of(&self.wheel) && place != Place::DUE_AT_ONCE;
                 self.due.remove(&old.place);
                 let (value, placed) = (old.value, old.place.1);
                 let place = if stays {
@@ -185,7 +185,7 @@ impl Model {
         let next = self.due.keys().next().map(|(due, _)| *due);
         if advanced.more {
             assert!(
-                next.is_none_or(|next| next >= now || now == from || !self.wheel.overdue.is_empty()),
+                next.is_none_or(|next| next >= now || now == from || !self.wheel.due_at_once.is_empty()),
                 "passed {next:?} on the way to {now:?}"
             );
         } else {

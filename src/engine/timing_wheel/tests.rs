@@ -58,7 +58,7 @@ impl<T: Copy> TimingWheel<T> {
         let mut elsewhere = Arena::new();
         elsewhere.reserve(self.entries.capacity());
         for _ in 0..=self.entries.capacity() {
-            let (prev, next, place) = (NIL, NIL, Place::OVERDUE);
+            let (prev, next, place) = (NIL, NIL, Place::DUE_AT_ONCE);
             elsewhere.insert(Entry {
                 due,
                 value,

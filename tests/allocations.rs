@@ -109,6 +109,24 @@ async fn cancelling_a_scheduled_task_allocates_nothing() {
     assert_eq!(cost, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_idle_timer_with_its_handles_is_one_allocation() {
+    let wheel = wheel();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut idle_timers = || {
+        for _ in 0..500 {
+            let mut idle = pin!(wheel.idle_timer(SECOND));
+            let handle = idle.handle();
+            assert_pending!(idle.as_mut().poll(&mut cx));
+            handle.touch();
+            assert_pending!(idle.as_mut().poll(&mut cx));
+        }
+    };
+    idle_timers();
+    settle().await;
+    assert_eq!(allocations(idle_timers), 500);
+}
+
 /// Timeouts of two shapes around pending futures, sleeps, and resets: all that a server does a million times.
 fn pending_timers(wheel: &Wheel) {
     let mut cx = Context::from_waker(Waker::noop());

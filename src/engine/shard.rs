@@ -93,8 +93,8 @@ pub(crate) enum StartOutcome {
     Waits(Key, Moment),
     /// The tick of the deadline has begun.
     IsDue,
-    /// The shard has ended.
-    Ended,
+    /// The shard has ended. Gives the waker back.
+    Ended(Waker),
 }
 
 /// The entry of a spare, which may have expired.
@@ -190,11 +190,15 @@ impl Shard {
         let wheel = match &mut guard.wheel {
             Some(wheel) if due > self.horizon() => wheel,
             _ => match self.first_wheel(&mut guard, due) {
-                Ok(wheel) => wheel,
-                Err(outcome) => {
+                Some(wheel) => wheel,
+                None => {
+                    let has_ended = guard.has_ended;
                     drop(guard);
-                    drop(waker);
-                    return outcome;
+                    return if has_ended {
+                        StartOutcome::Ended(waker)
+                    } else {
+                        StartOutcome::IsDue
+                    };
                 }
             },
         };
@@ -264,21 +268,12 @@ impl Shard {
         self.clock.may_be_paused() && self.is_due(deadline)
     }
 
-    /// Returns the wheel for an entry that is due at `due`, where the shard may have none yet, or may have
-    /// ended, or the horizon may have reached the entry.
+    /// Returns the wheel for an entry that is due at `due`, where the shard may have none yet. Returns `None` if
+    /// the horizon has reached the entry, as that of a shard that has ended has.
     #[inline(never)]
-    fn first_wheel<'a>(
-        &self,
-        state: &'a mut State,
-        due: Moment,
-    ) -> Result<&'a mut TimingWheel<Waker>, StartOutcome> {
-        if state.has_ended {
-            return Err(StartOutcome::Ended);
-        }
-        if due <= self.horizon() {
-            return Err(StartOutcome::IsDue);
-        }
-        Ok(state.wheel.get_or_insert_with(|| self.new_wheel()))
+    fn first_wheel<'a>(&self, state: &'a mut State, due: Moment) -> Option<&'a mut TimingWheel<Waker>> {
+        let is_ahead = due > self.horizon();
+        is_ahead.then(|| state.wheel.get_or_insert_with(|| self.new_wheel()))
     }
 
     #[cold]

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    clock::{self, Moment, Nanos, Slack},
+    clock::{self, Moment, Nanos, Reading, Slack},
     events,
     labels::Labels,
     lag::LagRecorder,
@@ -117,6 +117,17 @@ impl WheelRef {
         self.0
             .as_ref()
             .map_or_else(Moment::now, |stripe| stripe.shared.now())
+    }
+
+    /// Returns a moment that has passed as a reading of that clock, or reads it if `known_past` is
+    /// [`Moment::ZERO`].
+    #[inline]
+    pub(in crate::engine) fn reading(&self, known_past: Moment) -> Reading {
+        if known_past == Moment::ZERO {
+            Reading::current(self.now())
+        } else {
+            Reading::earlier(known_past)
+        }
     }
 
     /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not
@@ -319,7 +330,7 @@ mod tests {
         });
         let timers = wheels.each_ref().map(|wheel| {
             let mut timer = Timer::from_first_poll(wheel.clone(), Duration::from_secs(9));
-            assert!(timer.poll(Waker::noop()).is_pending());
+            assert!(timer.poll_further(Waker::noop()).is_pending());
             timer
         });
         for wheel in &wheels {

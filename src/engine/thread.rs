@@ -196,22 +196,25 @@ fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
     found
 }
 
-/// Finds the shard in which a timer of a wheel starts for a caller in `runtime`, unless the builder was given
-/// another one. The timer's waker is not that of a task.
+/// Finds the shard in which a timer of a wheel starts whose waker is not that of a task. `runtime` is the
+/// caller's, if that is known.
 ///
 /// # Panics
 ///
-/// Panics with Tokio's message if the runtime's timers have ended.
+/// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
 #[track_caller]
-pub(crate) fn bind_in(wheel: &WheelRef, runtime: Id) -> Arc<Shard> {
-    let bound = with(|thread| match wheel.builder_runtime() {
-        Some(_) => thread.bind(wheel, WakerId::UNKNOWN),
-        None => thread.shard_in(wheel, Some(runtime), worker_index()),
+pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Arc<Shard> {
+    let bound = with(|thread| {
+        let (runtime, index) = match runtime {
+            Some(_) if wheel.builder_runtime().is_none() => (runtime, worker_index()),
+            _ => thread.find_place(wheel, WakerId::UNKNOWN),
+        };
+        thread.shard_in(wheel, runtime, index)
     });
     match bound {
         Some(Ok(shard)) => shard,
         Some(Err((runtime, number))) => look_up(wheel, runtime, number),
-        None => engine_for(wheel, Some(runtime)).shard(0),
+        None => engine_for(wheel, runtime).shard(0),
     }
 }
 
@@ -290,15 +293,22 @@ impl Thread {
     /// caller's, as [`Thread::shard_in`] does.
     #[inline]
     fn bind(&self, wheel: &WheelRef, task: WakerId) -> Result<Arc<Shard>, (Option<Id>, usize)> {
+        let (runtime, index) = self.find_place(wheel, task);
+        self.shard_in(wheel, runtime, index)
+    }
+
+    /// Returns the runtime given to the builder or, if none was given, the caller's, and which of its workers this
+    /// thread is, if it is one.
+    #[inline]
+    fn find_place(&self, wheel: &WheelRef, task: WakerId) -> (Option<Id>, Option<usize>) {
         let index = worker_index();
         let here = self.find_runtime(|| index, task);
         self.learn_if_unknown(here, index, task);
-        let (runtime, index) = match wheel.builder_runtime() {
+        match wheel.builder_runtime() {
             // Of the workers of another runtime, the index means nothing there.
             Some(given) => (Some(given), index.filter(|_| here == Some(given))),
             None => (here, index),
-        };
-        self.shard_in(wheel, runtime, index)
+        }
     }
 
     /// Returns this thread's shard of a wheel in `runtime`, of which it is worker `index`, if it is one. If the

@@ -132,28 +132,36 @@ impl Timer {
         }
     }
 
-    /// Creates a timer and starts it for a caller in `runtime`, who has just read the clock. `waker` makes a
-    /// waker that is not that of a task.
+    /// Creates a timer and starts it for a caller in `runtime`, if that is known. `waker` is not that of a task.
     ///
     /// # Panics
     ///
-    /// Panics if the runtime has no timers.
-    #[inline]
+    /// Panics if there is no runtime with timers.
     #[track_caller]
     pub(crate) fn started(
         wheel: &WheelRef,
-        runtime: Id,
-        waker: impl Fn() -> Waker,
+        runtime: Option<Id>,
+        waker: Waker,
         deadline: Moment,
-        now: Moment,
+        reading: Reading,
     ) -> Timer {
-        loop {
-            // After an engine has ended, this finds or begins another one, or panics.
-            let shard = thread::bind_in(wheel, runtime);
-            if let Some(phase) = Phase::started(wheel, shard, waker(), deadline, Reading::current(now)) {
-                return Timer { deadline, phase };
+        let shard = thread::bind_in(wheel, runtime);
+        let phase = match shard.start(waker, deadline, reading) {
+            StartOutcome::Waits(key, due) => Phase::Waiting(Wait {
+                shard,
+                due,
+                task: WakerId::UNKNOWN,
+                key,
+                leaves_spare: false,
+            }),
+            StartOutcome::IsDue => {
+                let rounded_up_by = Nanos(0);
+                Phase::Apart(wheel.clone(), Apart::Elapsed { rounded_up_by })
             }
-        }
+            // The next attempt finds or begins another engine, or panics.
+            StartOutcome::Ended(waker) => return Timer::started(wheel, runtime, waker, deadline, reading),
+        };
+        Timer { deadline, phase }
     }
 
     #[inline]
@@ -211,6 +219,11 @@ impl Timer {
         matches!(&self.phase, Phase::Waiting(wait) if wait.due > wait.shard.horizon())
     }
 
+    /// Returns whether the timer has not started since it was created, reset or cancelled.
+    pub(crate) fn is_unstarted(&self) -> bool {
+        matches!(self.phase, Phase::Apart(_, Apart::Unstarted { .. }))
+    }
+
     /// Returns whether the timer has elapsed and stays so until it is reset.
     pub(crate) fn has_completed(&self) -> bool {
         matches!(self.phase, Phase::Apart(_, Apart::Elapsed { .. }))
@@ -247,21 +260,30 @@ impl Timer {
         }
     }
 
-    /// Polls the timer. Returns early if the timer is known to be waiting and to wake this task.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        if self.waits(waker) {
-            Poll::Pending
-        } else {
-            self.poll_further(waker)
-        }
-    }
-
     /// Returns whether the timer is waiting and wakes this task.
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
         matches!(&self.phase, Phase::Waiting(wait) if wait.due > wait.shard.horizon() && wait.task.is(waker))
+    }
+
+    /// Polls a timer whose entry only ever has wakers that `waker` makes, all of which wake the same, and which
+    /// are not those of a task.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker) -> Poll<()> {
+        match &self.phase {
+            Phase::Waiting(wait) if self.has_entry() && !wait.shard.clock.may_be_paused() => Poll::Pending,
+            Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
+                let reading = wheel.reading(*known_past);
+                *self = Timer::started(wheel, None, waker(), self.deadline, reading);
+                if self.has_completed() {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            }
+            _ => self.poll_further(&waker()),
+        }
     }
 
     /// Polls a timer that is not waiting or wakes another task.
@@ -278,14 +300,7 @@ impl Timer {
                 let now = wheel.now();
                 (now.after(delay), Reading::current(now))
             }
-            Apart::Unstarted { known_past, .. } => {
-                let reading = if known_past == Moment::ZERO {
-                    Reading::current(wheel.now())
-                } else {
-                    Reading::earlier(known_past)
-                };
-                (self.deadline, reading)
-            }
+            Apart::Unstarted { known_past, .. } => (self.deadline, wheel.reading(known_past)),
             Apart::Elapsed { .. } => return Poll::Ready(()),
         };
         self.begin(waker, deadline, reading)
@@ -396,7 +411,7 @@ impl Timer {
                 self.elapse(Moment::ZERO)
             }
             // The next attempt finds or begins another engine, or panics.
-            StartOutcome::Ended => self.start(waker, deadline, reading),
+            StartOutcome::Ended(_) => self.start(waker, deadline, reading),
         }
     }
 
@@ -416,7 +431,7 @@ impl Timer {
                 Poll::Pending
             }
             StartOutcome::IsDue => self.elapse(Moment::ZERO),
-            StartOutcome::Ended => {
+            StartOutcome::Ended(_) => {
                 let now = self.wheel().now();
                 self.start(waker, self.deadline, Reading::current(now))
             }
@@ -529,6 +544,15 @@ impl Timer {
         }
     }
 
+    /// Cancels the entry of a timer that is dropped next, and returns its waker.
+    #[inline]
+    pub(crate) fn end(&mut self) -> Option<Waker> {
+        match self.phase.take() {
+            Phase::Waiting(wait) => wait.shard.cancel(wait.key, wait.due),
+            Phase::Apart(..) => None,
+        }
+    }
+
     /// Cancels the entry, and returns its waker.
     pub(crate) fn cancel(&mut self) -> Option<Waker> {
         self.end_entry(Shard::cancel)
@@ -550,8 +574,7 @@ impl Timer {
 
     /// Leaves the entry of a timer that is dropped to the thread, or cancels it.
     fn leave(&mut self) {
-        let gone = Phase::unstarted(WheelRef::GLOBAL, Moment::ZERO, false);
-        let Phase::Waiting(wait) = mem::replace(&mut self.phase, gone) else {
+        let Phase::Waiting(wait) = self.phase.take() else {
             return;
         };
         if wait.leaves_spare {
@@ -614,28 +637,10 @@ impl Phase {
         Phase::Apart(wheel, Apart::Unstarted { known_past, is_reset })
     }
 
-    /// Starts a timer whose waker is not that of a task. Returns `None` if the shard has ended.
-    fn started(
-        wheel: &WheelRef,
-        shard: Arc<Shard>,
-        waker: Waker,
-        deadline: Moment,
-        reading: Reading,
-    ) -> Option<Phase> {
-        match shard.start(waker, deadline, reading) {
-            StartOutcome::Waits(key, due) => Some(Phase::Waiting(Wait {
-                shard,
-                due,
-                task: WakerId::UNKNOWN,
-                key,
-                leaves_spare: false,
-            })),
-            StartOutcome::IsDue => {
-                let rounded_up_by = Nanos(0);
-                Some(Phase::Apart(wheel.clone(), Apart::Elapsed { rounded_up_by }))
-            }
-            StartOutcome::Ended => None,
-        }
+    /// Takes the phase out of a timer that is dropped.
+    #[inline]
+    fn take(&mut self) -> Phase {
+        mem::replace(self, Phase::unstarted(WheelRef::GLOBAL, Moment::ZERO, false))
     }
 
     /// Makes a timer that waits one that has not started. The caller ends the entry.

@@ -2,7 +2,7 @@
 //!
 //! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is
 //! restarted there and then, so on the real clock traffic does not wake the task. The entry owns a reference
-//! to the timer's state until the timer is dropped.
+//! to the timer's state until the timer is dropped. The handles own one too, because the last touch lies there.
 
 use std::{
     fmt,
@@ -57,12 +57,14 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
-        let activity = Arc::new(Activity {
-            wheel: self.reference(),
-            touched: AtomicU64::new(self.shared().now().0),
+        let (wheel, now) = (self.reference(), self.shared().now());
+        let sleep = Sleep::after(wheel.clone(), now, duration);
+        let touches = Touches::Own(Activity {
+            wheel,
+            touched: AtomicU64::new(now.0),
             busy: AtomicUsize::new(0),
         });
-        IdleHandle { activity }.timer(duration)
+        IdleTimer::new(duration, touches, sleep)
     }
 }
 
@@ -103,9 +105,10 @@ pub struct IdleTimer {
 /// let handle = idle.handle();
 /// handle.clone().touch();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct IdleHandle {
-    activity: Arc<Activity>,
+    /// The timer by which the activity was created.
+    first: Arc<Watch>,
 }
 
 /// A guard that keeps the timers of an [`IdleHandle`] from elapsing, created by [`IdleHandle::busy`].
@@ -141,11 +144,12 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.handle.touch();
         // Whoever sees that nothing is busy any more sees the touch too.
-        self.handle.activity.busy.fetch_sub(1, Ordering::Release);
+        let activity = self.handle.first.activity();
+        activity.busy.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// The last touch, which is shared by the timers that wait for the same silence and by their handles.
+/// The last touch, which timers that wait for the same silence share with their handles.
 struct Activity {
     wheel: WheelRef,
     /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
@@ -193,15 +197,9 @@ impl IdleHandle {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timer(&self, duration: Duration) -> IdleTimer {
-        let activity = self.activity.clone();
+        let activity = self.first.activity();
         let sleep = Sleep::after(activity.wheel.clone(), activity.last_touch(), duration);
-        let watch = Arc::new(Watch {
-            duration,
-            activity,
-            sleep: Mutex::new(sleep),
-            task: Mutex::new(None),
-        });
-        IdleTimer { watch }
+        IdleTimer::new(duration, Touches::Of(self.first.clone()), sleep)
     }
 
     /// Restarts the duration of the handle's timers from now.
@@ -221,8 +219,10 @@ impl IdleHandle {
     /// ```
     pub fn touch(&self) {
         // Two threads may get here in either order, and the later touch counts.
-        let now = self.activity.wheel.now();
-        self.activity.touched.fetch_max(now.0, Ordering::Relaxed);
+        let activity = self.first.activity();
+        activity
+            .touched
+            .fetch_max(activity.wheel.now().0, Ordering::Relaxed);
     }
 
     /// Keeps the handle's timers from elapsing until the returned guard is dropped, which is a
@@ -270,8 +270,16 @@ impl IdleHandle {
     /// # }
     /// ```
     pub fn busy(&self) -> Busy {
-        self.activity.busy.fetch_add(1, Ordering::Relaxed);
+        self.first.activity().busy.fetch_add(1, Ordering::Relaxed);
         Busy { handle: self.clone() }
+    }
+}
+
+impl fmt::Debug for IdleHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleHandle")
+            .field("activity", self.first.activity())
+            .finish()
     }
 }
 
@@ -286,15 +294,32 @@ impl fmt::Debug for Activity {
 
 /// The state that a timer shares with its entry in the wheel, whose waker it is.
 struct Watch {
-    duration: Duration,
-    activity: Arc<Activity>,
+    duration: Nanos,
+    touches: Touches,
     /// Locked during a poll, in which user code may run.
     sleep: Mutex<Sleep>,
     /// The waker of the waiting task. No user code runs under this lock, because it could wake the timer.
     task: Mutex<Option<Waker>>,
 }
 
+/// The touches that a timer waits for to cease.
+enum Touches {
+    Own(Activity),
+    /// Those of the timer by whose handle this one was created.
+    Of(Arc<Watch>),
+}
+
 impl IdleTimer {
+    fn new(duration: Duration, touches: Touches, sleep: Sleep) -> IdleTimer {
+        let watch = Arc::new(Watch {
+            duration: Nanos::of(duration),
+            touches,
+            sleep: Mutex::new(sleep),
+            task: Mutex::new(None),
+        });
+        IdleTimer { watch }
+    }
+
     /// Returns a handle that touches this timer.
     ///
     /// There can be any number of handles.
@@ -307,20 +332,31 @@ impl IdleTimer {
     /// idle.handle().touch();
     /// ```
     pub fn handle(&self) -> IdleHandle {
-        let activity = self.watch.activity.clone();
-        IdleHandle { activity }
+        let first = match &self.watch.touches {
+            Touches::Own(_) => &self.watch,
+            Touches::Of(first) => first,
+        };
+        IdleHandle { first: first.clone() }
     }
 }
 
 impl Watch {
+    #[inline]
+    fn activity(&self) -> &Activity {
+        match &self.touches {
+            Touches::Own(activity) => activity,
+            Touches::Of(first) => first.activity(),
+        }
+    }
+
     /// Returns the deadline of `timer`. It counts from the last touch or, while something is busy, from now.
     fn deadline_of(&self, timer: &Timer) -> Moment {
-        let duration = Nanos::of(self.duration);
-        if self.activity.is_busy() {
+        let activity = self.activity();
+        if activity.is_busy() {
             // Not again and again within a tick.
-            timer.now().after(duration.max(Nanos::MILLISECOND))
+            timer.now().after(self.duration.max(Nanos::MILLISECOND))
         } else {
-            self.activity.last_touch().after(duration)
+            activity.last_touch().after(self.duration)
         }
     }
 
@@ -336,7 +372,7 @@ impl Wake for Watch {
         // If the timer is being polled, the task has to poll it again.
         if let Some(mut sleep) = try_lock(&self.sleep) {
             let deadline = self.deadline_of(&sleep.timer);
-            let start = deadline.before(Nanos::of(self.duration));
+            let start = deadline.before(self.duration);
             if sleep
                 .timer
                 .start_anew(deadline, start, &Waker::from(self.clone()))
@@ -354,21 +390,23 @@ impl Future for IdleTimer {
     #[track_caller]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let watch = &self.watch;
+        let mut sleep = lock(&watch.sleep);
+        // Before the timer is polled, so that whoever finds it being polled wakes this task. Until its first poll,
+        // it has no task.
         let is_known = |task: &Waker| task.will_wake(cx.waker());
-        if !lock(&watch.task).as_ref().is_some_and(is_known) {
+        if sleep.timer.is_unstarted() || !lock(&watch.task).as_ref().is_some_and(is_known) {
             let task = cx.waker().clone();
             let former = lock(&watch.task).replace(task);
             drop(former);
         }
-        let mut sleep = lock(&watch.sleep);
         let polled = loop {
             let deadline = watch.deadline_of(&sleep.timer);
             if deadline > sleep.timer.deadline() {
-                sleep.reset_at(deadline.instant());
+                sleep.reset_to(deadline);
             }
-            let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
+            let polled = sleep.poll_with(|| Waker::from(watch.clone()), cx);
             // Something may have become busy since, or the thread may have been held up until the deadline.
-            if polled.is_pending() || !watch.activity.is_busy() {
+            if polled.is_pending() || !watch.activity().is_busy() {
                 break polled;
             }
         };
@@ -384,17 +422,20 @@ impl Future for IdleTimer {
 impl Drop for IdleTimer {
     fn drop(&mut self) {
         // The entry has this timer as its waker, and would keep it alive.
-        let entry = lock(&self.watch.sleep).timer.cancel();
+        let entry = lock(&self.watch.sleep).timer.end();
         drop(entry);
-        drop(self.watch.take_task());
+        // Unless this was the last reference, which drops the waker with the rest.
+        if Arc::strong_count(&self.watch) > 1 {
+            drop(self.watch.take_task());
+        }
     }
 }
 
 impl fmt::Debug for IdleTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdleTimer")
-            .field("duration", &self.watch.duration)
-            .field("activity", &self.watch.activity)
+            .field("duration", &self.watch.duration.to_duration())
+            .field("activity", self.watch.activity())
             .finish_non_exhaustive()
     }
 }

@@ -264,7 +264,12 @@ impl Sleep {
     /// ```
     #[inline]
     pub fn reset_at(&mut self, deadline: Instant) {
-        let woken = self.timer.reset(Moment::of(deadline));
+        self.reset_to(Moment::of(deadline));
+    }
+
+    #[inline]
+    pub(crate) fn reset_to(&mut self, deadline: Moment) {
+        let woken = self.timer.reset(deadline);
         self.finish_reset(woken);
     }
 
@@ -319,11 +324,12 @@ impl Sleep {
         operation.leave(polled)
     }
 
-    /// Polls the sleep on the task's budget, but makes it wake `waker`.
+    /// Polls the sleep on the task's budget, but has it wake by the wakers that `waker` makes, and no others.
     #[track_caller]
-    pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker, cx: &mut Context<'_>) -> Poll<()> {
         ready!(HadBudget(false).poll(cx));
-        ready!(self.poll_without_budget(waker));
+        let operation = self.resource.enter();
+        ready!(operation.leave(self.timer.poll_with(waker)));
         spend_budget(cx)
     }
 

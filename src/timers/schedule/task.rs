@@ -23,7 +23,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use crate::{
     engine::{
-        clock::Moment,
+        clock::{Moment, Reading},
         sync::{Mutex, lock},
         timer::Timer,
     },
@@ -94,7 +94,7 @@ impl<F: Future> State<F> {
     #[inline]
     fn end_wait(&mut self, next: Progress<F>) -> Option<Wait<F>> {
         if let Progress::Waiting(wait) = &mut self.progress {
-            drop(wait.timer.cancel());
+            drop(wait.timer.end());
             if let Progress::Waiting(wait) = mem::replace(&mut self.progress, next) {
                 return Some(wait);
             }
@@ -116,8 +116,9 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let task = Task::new(deadline, Progress::Never(ScheduleError::Shutdown));
         // With no lock held, because this may begin an engine or end one, and panics if the runtime has no
         // timers.
-        let waker = || Waker::from(task.clone());
-        let timer = Timer::started(wheel.reference_here(), runtime.id(), waker, deadline, now);
+        let waker = Waker::from(task.clone());
+        let (here, now) = (Some(runtime.id()), Reading::current(now));
+        let timer = Timer::started(wheel.reference_here(), here, waker, deadline, now);
         let mut state = lock(&task.state);
         let mut has_to_wake = false;
         if permit.enroll(task.clone()).is_ok() {
@@ -192,7 +193,7 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
             return;
         }
         // The state stays locked, because a task that is due must no longer be reset.
-        if timer.poll(&Waker::from(self.clone())).is_ready() {
+        if timer.poll_with(|| Waker::from(self.clone())).is_ready() {
             if let Some(wait) = state.end_wait(Progress::Starting) {
                 drop(state);
                 drop(wait.permit);

@@ -9,7 +9,7 @@ use std::{
 use super::{
     model,
     task::Task,
-    world::{World, finish, moment, spawn},
+    world::{World, finish, moment, poll, spawn},
 };
 use crate::{
     engine::timer::Timer,
@@ -21,7 +21,7 @@ use crate::{
 /// poll panicked in Tokio's words.
 fn sleep_or_be_told(timer: &mut Timer, task: &(Arc<Task>, Waker)) -> bool {
     loop {
-        let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(&task.1)));
+        let polled = catch_unwind(AssertUnwindSafe(|| poll(timer, &task.1)));
         match polled {
             Ok(Poll::Pending) => task.0.wait(),
             Ok(Poll::Ready(())) => return true,
@@ -59,7 +59,7 @@ fn an_entry_that_is_taken_over_while_its_runtime_shuts_down_wakes_its_task() {
         let sleeper = world.spawn(|world| {
             let task = Task::new();
             let mut first = world.timer(1);
-            let _ = catch_unwind(AssertUnwindSafe(|| first.poll(&task.1)));
+            let _ = catch_unwind(AssertUnwindSafe(|| poll(&mut first, &task.1)));
             drop(first);
             assert!(!sleep_or_be_told(&mut world.timer(2), &task));
         });
@@ -120,7 +120,7 @@ fn a_timer_whose_runtime_shuts_down_goes_on_where_it_is_polled() {
         let mut timer = world.timer(1);
         {
             let _entered = world.runtime.enter();
-            assert_eq!(timer.poll(Waker::noop()), Poll::Pending);
+            assert_eq!(poll(&mut timer, Waker::noop()), Poll::Pending);
         }
         assert!(timer.reset(moment(2)).is_none());
         assert!(world.runtime.timers().turn());
@@ -184,7 +184,7 @@ fn an_engine_ends_whose_last_timer_is_cancelled_as_its_last_handle_goes() {
         // Its turn would come later than the end of the model.
         let mut timer = world.timer(1_000);
         let entered = world.runtime.enter();
-        assert_eq!(timer.poll(Waker::noop()), Poll::Pending);
+        assert_eq!(poll(&mut timer, Waker::noop()), Poll::Pending);
         // It has looked when there was a handle.
         world.runtime.poll_tasks(Waker::noop());
         let canceller = world.spawn(move |_| drop(timer));

@@ -12,7 +12,10 @@ use std::{
 
 use fastrand::Rng;
 
-use super::{simulate, world::World};
+use super::{
+    simulate,
+    world::{World, poll},
+};
 use crate::{
     engine::{thread, timer::Timer, waker_id::WakerId},
     runtime::Handle,
@@ -71,7 +74,7 @@ impl Task {
         let Some((timer, tick)) = &mut self.timer else {
             return;
         };
-        if timer.poll(&self.waker) != Poll::Pending {
+        if poll(timer, &self.waker) != Poll::Pending {
             assert!(time::elapsed() >= *tick, "early");
             self.timer = None;
         }

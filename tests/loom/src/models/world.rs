@@ -59,10 +59,19 @@ pub(super) fn spawn<T: 'static>(runtime: &Handle, task: impl FnOnce() -> T + 'st
     })
 }
 
+/// Polls a timer as a sleep does.
+pub(super) fn poll(timer: &mut Timer, waker: &Waker) -> Poll<()> {
+    if timer.waits(waker) {
+        Poll::Pending
+    } else {
+        timer.poll_further(waker)
+    }
+}
+
 /// Polls a timer until it completes, as its task does. Calls `pending` whenever it is pending.
 pub(super) fn finish(timer: &mut Timer, (task, waker): &(Arc<Task>, Waker), pending: impl Fn()) {
     loop {
-        if timer.poll(waker).is_ready() {
+        if poll(timer, waker).is_ready() {
             return;
         }
         pending();
@@ -139,7 +148,7 @@ impl Shards {
 
     /// Starts a timer, for a task that does not wait for it at once. Returns whether it is pending.
     pub(super) fn start(&self, timer: &mut Timer, waker: &Waker) -> bool {
-        let is_pending = timer.poll(waker) == Poll::Pending;
+        let is_pending = poll(timer, waker) == Poll::Pending;
         if is_pending {
             self.say_started();
         }

@@ -249,8 +249,9 @@ impl Label {
     /// assert_eq!(Wheel::global().snapshot().labels[0].completed, 1);
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        within(duration, future).counted(self.counted_scope())
+        self.labelled().within(duration, future)
     }
 
     /// Requires `future`, with all that it awaits, to complete before `deadline`, as [`deadline::until`](until)
@@ -285,8 +286,9 @@ impl Label {
     /// assert_eq!(Wheel::global().snapshot().labels[0].elapsed, 1);
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        until(deadline, future).counted(self.counted_scope())
+        self.labelled().until(deadline, future)
     }
 }
 

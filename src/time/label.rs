@@ -2,14 +2,10 @@
 
 use std::{future::IntoFuture, sync::OnceLock};
 
-use super::{Duration, GLOBAL, Instant, require_runtime};
+use super::{Duration, Instant, require_runtime};
 use crate::{
-    engine::{labels::LabelId, shared::Shared},
-    observe::labelled::{
-        LabelledTimeout,
-        counted::{CountedScope, LabelledTimer},
-    },
-    timers::sleep::Sleep,
+    observe::labelled::{Labelled, LabelledTimeout},
+    wheel::Wheel,
 };
 
 /// The name of an operation, kept in a `static`, under which its timeouts and [deadlines](crate::deadline) are
@@ -43,7 +39,7 @@ use crate::{
 pub struct Label {
     name: &'static str,
     /// Found at the first use.
-    id: OnceLock<LabelId>,
+    labelled: OnceLock<Labelled>,
 }
 
 impl Label {
@@ -57,7 +53,7 @@ impl Label {
     pub const fn new(name: &'static str) -> Label {
         Label {
             name,
-            id: OnceLock::new(),
+            labelled: OnceLock::new(),
         }
     }
 
@@ -99,8 +95,7 @@ impl Label {
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
         require_runtime();
-        let sleep = Sleep::of_timeout(GLOBAL, duration, "Label::timeout");
-        LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
+        self.labelled().timeout(duration, future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`timeout_at`](super::timeout_at) does, and counts
@@ -137,23 +132,11 @@ impl Label {
     #[track_caller]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         require_runtime();
-        let sleep = Sleep::of_timeout_at(GLOBAL, deadline, "Label::timeout_at");
-        LabelledTimeout::new(self.timer(sleep, None), future)
+        self.labelled().timeout_at(deadline, future)
     }
 
     #[inline]
-    fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
-        LabelledTimer::new(sleep, self.id(), self.name, total)
-    }
-
-    /// Returns the count of a scope.
-    pub(crate) fn counted_scope(&self) -> CountedScope {
-        CountedScope::new(Shared::global().clone(), self.id())
-    }
-
-    #[inline]
-    fn id(&self) -> LabelId {
-        let find = || Shared::global().labels.find(self.name.into()).0;
-        *self.id.get_or_init(find)
+    pub(crate) fn labelled(&self) -> &Labelled {
+        self.labelled.get_or_init(|| Wheel::global().labelled(self.name))
     }
 }

@@ -3,6 +3,7 @@
 mod alarm;
 mod end;
 mod horizon;
+mod refusal;
 mod task;
 mod unreliable;
 mod world;

@@ -6,8 +6,8 @@ use std::{
     env,
     future::pending,
     io::{BufRead, BufReader},
-    panic::{AssertUnwindSafe, catch_unwind},
-    process::{Command, Stdio},
+    panic::{self, AssertUnwindSafe, catch_unwind},
+    process::{self, Command, Stdio},
     sync::mpsc,
     task::Waker,
     thread,
@@ -18,7 +18,10 @@ use futures::{executor::block_on, future::join_all};
 use tickwheel::{BuildError, Wheel};
 use tokio::runtime::{Builder, Runtime};
 
-use support::{assert_adds_up, assert_at_rest, ms, paused_runtime, real_runtime, register, waiting};
+use support::{
+    assert_adds_up, assert_at_rest, ms, own_process::in_own_process, paused_runtime, real_runtime, register,
+    waiting,
+};
 
 const TICK: Duration = Duration::from_micros(20);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -181,6 +184,29 @@ fn what_waits_in_a_runtime_that_ends_goes_on_elsewhere() {
         });
         assert_eq!(wheel.pending(), 0);
         assert_adds_up(&wheel);
+    }
+}
+
+/// With Tokio's alternative timer too, which `.ci/alternative-timer` gives every runtime here: no panic is
+/// survived, be it caught or not.
+#[test]
+fn a_runtime_that_ends_aborts_no_process_that_aborts_on_panics() {
+    if !in_own_process(a_runtime_that_ends_aborts_no_process_that_aborts_on_panics, "") {
+        return;
+    }
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        process::abort();
+    }));
+    for round in 0..50 {
+        let (runtime, wheel) = (runtime(2), wheel());
+        let mut sleep = Box::pin(wheel.sleep(HOUR));
+        runtime.block_on(async { register(&mut sleep) });
+        runtime.spawn(wheel.sleep(HOUR));
+        runtime.block_on(wheel.sleep(Duration::from_micros(10 * round)));
+        drop(runtime);
+        assert!(wheel.snapshot().engines.is_empty());
     }
 }
 

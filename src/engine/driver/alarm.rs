@@ -391,6 +391,10 @@ impl Alarm {
     /// Sets the timer to the seat's `at`, and Tokio's ahead to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> SetOutcome {
         if self.is_closing() {
+            if self.has_alternative_timers() {
+                // To set one panics once its runtime has begun to shut down.
+                return SetOutcome::Ended;
+            }
             return self.set_as_it_closes(seat);
         }
         let at = seat.at;

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{DAY, SECOND, TICK, advance, assert_due, ms, paused_runtime};
+use support::{DAY, SECOND, TICK, assert_due, ms, paused_runtime};
 
 /// A peer, and a stream of 16 bytes' room that is wrapped.
 fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
@@ -97,14 +97,6 @@ async fn time_in_which_nobody_reads_does_not_count() {
     stream.read_u8().await.unwrap();
     sleep(Duration::from_secs(60)).await;
     assert_times_out_after(ms(500), stream.read_u8()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_end_of_file_is_no_timeout() {
-    let (peer, mut stream) = pipe(&Wheel::new());
-    stream.set_read_timeout(Some(ms(500)));
-    drop(peer);
-    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,16 +214,6 @@ async fn the_idle_timeout_asks_for_a_byte_in_either_direction() {
     assert_due(start, ms(4500));
     writing.await.unwrap();
     drop(peer);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_earlier_of_two_timeouts_counts() {
-    for (read, idle, first) in [(300, 700, 300), (700, 300, 300)] {
-        let (_peer, mut stream) = pipe(&Wheel::new());
-        stream.set_read_timeout(Some(ms(read)));
-        stream.set_idle_timeout(Some(ms(idle)));
-        assert_times_out_after(ms(first), stream.read_u8()).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,27 +336,6 @@ async fn a_timeout_that_is_taken_away_frees_its_timer_at_once() {
         set(&mut stream, None);
         assert_eq!(wheel.pending(), 0);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_timeout_that_is_left_holds_when_another_is_taken_away() {
-    let wheel = Wheel::new();
-    let (_peer, mut stream) = pipe(&wheel);
-    stream.set_read_timeout(Some(SECOND));
-    stream.set_idle_timeout(Some(3 * SECOND));
-    let mut read = tokio_test::task::spawn(stream);
-    let poll = |read: &mut tokio_test::task::Spawn<TimeoutStream<DuplexStream>>| {
-        read.enter(|cx, stream| stream.poll_read(cx, &mut ReadBuf::new(&mut [0; 8])))
-    };
-    assert!(poll(&mut read).is_pending());
-    read.set_read_timeout(None);
-    assert!(read.is_woken());
-    assert!(poll(&mut read).is_pending());
-    advance(3 * SECOND - TICK).await;
-    assert!(!read.is_woken());
-    advance(TICK).await;
-    assert!(read.is_woken());
-    assert_timed_out(tokio_test::assert_ready!(poll(&mut read)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -119,6 +119,7 @@ impl Engine {
         let settings = &shared.settings;
         let clock = Clock::new(origin, settings.tick_duration, settings.slack());
         let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
+        // A power of two, so that a thread's number selects a shard by a mask.
         let places = 0..shards.next_power_of_two();
         Arc::new(Engine {
             runtime: runtime.id(),
@@ -188,6 +189,7 @@ impl Engine {
 
     /// Returns whether the engine can end, because its wheel has no handle and no timers here.
     fn is_unused(&self) -> bool {
+        // Nearly always there is a handle, and no shard is locked.
         if !self.shared.has_no_handle() {
             return false;
         }
@@ -269,6 +271,8 @@ impl EngineTask {
             // then no entry of it is ever cancelled.
             if engine.is_unused() {
                 engine.linger().await;
+                // A future that outlives the handles may have started a timer meanwhile. If one starts from
+                // here on, it finds its shard ended, and begins another engine.
                 if engine.is_unused() {
                     return engine.end();
                 }

@@ -32,6 +32,7 @@ pub(in crate::engine) fn engine_changed(wheel: &str, change: &str) {
 
 pub(in crate::engine) fn driver_late(wheel: &str, lag: Duration) {
     let lag_ms = lag.as_millis() as u64;
+    // A warning, because every timer of the runtime was as late as this turn.
     event!(
         warn,
         wheel,

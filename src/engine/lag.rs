@@ -29,6 +29,7 @@ impl Default for LagRecorder {
 
 impl LagRecorder {
     pub(crate) fn record(&self, nanos: u64) {
+        // Only drivers count here, one at a time in each runtime.
         self.counts[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -48,6 +49,7 @@ fn bucket_of(nanos: u64) -> usize {
 
 /// Returns the exclusive end of a bucket. The last bucket has no end.
 pub(crate) fn end_of(bucket: usize) -> Duration {
+    // It holds all that is longer.
     if bucket == BUCKETS - 1 {
         return Duration::MAX;
     }

@@ -35,6 +35,8 @@ fn take() -> usize {
 #[cold]
 pub(crate) fn note_contention() {
     let left = CONTENTIONS_LEFT.get() - 1;
+    // The next number is that of another shard, unless there is one shard only. That some threads may meet
+    // again there does no harm, because they move on.
     if left == 0 {
         take();
     }

@@ -114,6 +114,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
     // Under this lock no shard ends, which would count twice or not at all.
     let engines = engines();
     let mut usage = WheelUsage {
+        // An engine that ends adds to this, and leaves the list, in one step.
         tally: shared.ended_tally(),
         ..WheelUsage::default()
     };

@@ -68,6 +68,7 @@ pub(crate) fn turn(
             }
             soonest = two_earliest(soonest, shard.next_visit(), shard.visit_after_next());
         }
+        // A shard that has more was left in the middle of its due timers, or of its share to be spread.
         if !has_more {
             return Next::At(soonest.0, soonest.1);
         }
@@ -92,6 +93,7 @@ pub(crate) fn existing(shards: &[OnceLock<Arc<Shard>>]) -> impl Iterator<Item = 
 /// Wakes the tasks of wakers, with no lock held. If a waker panics, the others are still woken.
 pub(crate) fn wake_all(wakers: &mut Vec<Waker>, shared: &Shared) {
     let mut wakers = wakers.drain(..);
+    // A panic ends the loop, and leaves those behind the waker that panicked to the next one.
     while wakers.len() > 0 && catch_panic(|| wakers.by_ref().for_each(Waker::wake)) {
         shared.stats.panics.fetch_add(1, Relaxed);
         events::waker_panicked(shared.name());

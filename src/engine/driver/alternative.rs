@@ -28,6 +28,7 @@ use crate::engine::clock::Moment;
 /// Panics with Tokio's message if the runtime shuts down, has alternative timers, and the caller is none of
 /// its workers.
 pub(crate) fn timers_of(runtime: &Handle) -> TokioTimers {
+    // Only a multi-thread runtime can have the others.
     if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
         return TokioTimers::Usual;
     }

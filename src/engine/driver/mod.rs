@@ -24,6 +24,7 @@ pub(crate) enum TokioTimers {
 #[cfg(tokio_unstable)]
 pub(crate) use alternative::timers_of;
 
+// Without `tokio_unstable`, no runtime has others.
 #[cfg(not(tokio_unstable))]
 pub(crate) fn timers_of(_: &tokio::runtime::Handle) -> TokioTimers {
     TokioTimers::Usual

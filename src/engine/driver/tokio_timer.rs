@@ -118,6 +118,7 @@ impl TokioTimer {
         // The timer is no longer set if its moment has come, because the interval then moves on by itself, or
         // if this panics.
         let at = mem::replace(&mut self.at, Moment::NEVER);
+        // The budget is that of whatever task happens to be polled on this thread.
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
         let has_passed = tick.poll(&mut Context::from_waker(waker)).is_ready();
         if !has_passed {
@@ -142,6 +143,7 @@ impl TokioTimer {
 pub(super) fn probe() -> Pin<Box<Sleep>> {
     let far = FARTHEST.to_duration();
     let mut sleep = Box::pin(time::sleep(far));
+    // A new sleep is not registered, and does not tell. A reset takes Tokio's lock and looks.
     sleep.as_mut().reset(Instant::now() + far);
     sleep
 }
@@ -154,6 +156,7 @@ thread_local! {
 
 /// Calls `set`, during which this thread's timers wake nobody.
 pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> R {
+    // No guard, because nothing that is called here lets a panic out.
     SETTING.set(true);
     let outcome = set();
     SETTING.set(false);
@@ -172,6 +175,7 @@ pub(crate) fn is_setting() -> bool {
 pub(crate) fn panic_as_ended() -> ! {
     let sleep = pin!(task::unconstrained(time::sleep(MILLISECOND)));
     let _ = sleep.poll(&mut Context::from_waker(Waker::noop()));
+    // Not reached, unless a newer Tokio does not panic.
     panic!("A Tokio 1.x context was found, but it is being shutdown.")
 }
 
@@ -182,6 +186,7 @@ pub(crate) fn has_passed(deadline: Moment) -> bool {
     if Handle::try_current().is_err() {
         return false;
     }
+    // Such a sleep may hide others. It has not elapsed in any case.
     if deadline > Moment::now().after(FARTHEST) {
         return false;
     }
@@ -212,6 +217,7 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
 #[track_caller]
 pub(crate) fn begin_of_millisecond() -> Moment {
     let mut sleep = pin!(time::sleep_until(Moment::ZERO.instant()));
+    // A turn of the runtime's driver during the search makes it fail, which hardly happens twice.
     let precision = if may_be_paused() { Nanos(1) } else { PRECISION };
     let mut tries = (0..4).map(|_| last_processed(sleep.as_mut(), precision.to_duration()));
     tries.find_map(|begin| begin).map_or_else(Moment::now, Moment::of)
@@ -228,6 +234,7 @@ fn last_processed(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Ins
         if has_passed(at) {
             return Some(at);
         }
+        // The driver has not come to this one either. It may have been busy, or nothing has been due for long.
         to_come = at;
         None
     })?;
@@ -244,5 +251,6 @@ fn last_processed(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Ins
             to_come = between;
         }
     }
+    // If others have been processed meanwhile, what has been found is not the last one.
     (!has_passed(to_come)).then_some(come)
 }

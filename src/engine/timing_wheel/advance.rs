@@ -209,6 +209,7 @@ impl<T> TimingWheel<T> {
         let (later, levels) = self.levels.split_last()?;
         let (mut first, mut step) = (by, None);
         for (level, ring) in levels.iter().enumerate() {
+            // Usually the hand moves by a tick or a few, and this ends the search at the first coarse level.
             if ring.number(self.now) == ring.number(by) {
                 // No bucket begins on a coarser level either.
                 return step;
@@ -262,6 +263,7 @@ impl<T> TimingWheel<T> {
         if self.entries.is_empty() {
             return None;
         }
+        // The middle of the bucket before may have passed, if timers were added since.
         let soonest = Tick(self.now.0.saturating_add(1));
         let visit = |ring: &Level| Some(Tick(ring.next_begin(self.now)?.0 - ring.notice()).max(soonest));
         let mut visits = self.levels.iter().filter_map(visit);

@@ -232,6 +232,7 @@ impl<T> TimingWheel<T> {
             self.entries[index].due = due;
             return;
         }
+        // From here on, a removal and an insertion that keep the cell, and so the key.
         self.close_gap(place, prev, next);
         let (bucket, place) = bucket_for(&mut self.levels, &mut self.due_at_once, self.now, due);
         let entry = &mut self.entries[index];
@@ -271,6 +272,7 @@ impl<T> TimingWheel<T> {
     /// Links the neighbours of an entry that leaves the list `place`.
     #[inline(always)]
     fn close_gap(&mut self, place: Place, prev: u32, next: u32) {
+        // This list is in no ring, and has no bit.
         if place == Place::DUE_AT_ONCE {
             return self.due_at_once.unlink(&mut self.entries, prev, next);
         }

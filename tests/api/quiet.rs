@@ -27,6 +27,10 @@ fn the_first_timer_that_waits_begins_it_and_nothing_before_does() {
             assert_eq!((alive_tasks(), wheel.metrics().engines), (0, 0));
 
             register(&mut sleep);
+            // With Tokio's unstable features, another one that asks which timer the runtime has is about to end.
+            while alive_tasks() > 1 {
+                tokio::task::yield_now().await;
+            }
             assert_eq!((alive_tasks(), wheel.metrics().engines), (1, 1));
             register(&mut wheel.sleep(SECOND));
             assert_eq!(alive_tasks(), 1, "one task for each wheel in a runtime");

@@ -17,10 +17,7 @@ use std::{
 use tickwheel::{Sleep, Wheel};
 use tokio::sync::mpsc;
 
-use support::{
-    SECOND, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, ms, random::Random,
-    threaded_runtime,
-};
+use support::{SECOND, assert_adds_up, assert_at_rest, counting_waker, ms, random::Random, threaded_runtime};
 
 /// Far longer than any wait here takes, and than a busy machine holds one up.
 const LOST: Duration = Duration::from_secs(10);
@@ -277,43 +274,6 @@ fn none_is_early_or_lost_while_runtimes_come_and_go() {
     assert_at_rest(&wheel);
 }
 
-/// Each round has a wheel of its own, which is shut down, or whose handles go, while tasks are at it.
-#[test]
-fn no_task_hangs_as_its_wheel_is_shut_down_or_dropped() {
-    let runtime = threaded_runtime(4);
-    let until = Instant::now() + lasting();
-    let mut random = Random::new(seed());
-    runtime.block_on(async {
-        while Instant::now() < until {
-            let wheel = Wheel::builder().tick_duration(ms(1)).shards(2).build().unwrap();
-            let shuts_down = random.below(2) == 0;
-            let tasks: Vec<_> = (0..8)
-                .map(|_| {
-                    let wheel = wheel.clone();
-                    let mut random = Random::new(random.below(u64::MAX));
-                    tokio::spawn(async move {
-                        for _ in 0..100 {
-                            let mut sleep = wheel.sleep(random.duration());
-                            poll_once(&mut sleep).await;
-                        }
-                        let last = wheel.try_sleep(random.short());
-                        drop(wheel);
-                        tokio::time::timeout(LOST, last).await.expect("lost").is_err()
-                    })
-                })
-                .collect();
-            tokio::time::sleep(Duration::from_micros(random.below(500))).await;
-            if shuts_down {
-                wheel.shutdown();
-            }
-            drop(wheel);
-            for task in tasks {
-                assert!(!task.await.unwrap() || shuts_down, "refused");
-            }
-        }
-    });
-}
-
 /// Metrics that are read meanwhile never show more pending than there can be.
 #[test]
 fn metrics_never_show_more_pending_than_there_can_be() {
@@ -347,64 +307,6 @@ fn metrics_never_show_more_pending_than_there_can_be() {
     assert!(turns.load(Ordering::Relaxed) > 0);
     assert_adds_up(&wheel);
     assert_at_rest(&wheel);
-}
-
-#[test]
-fn bursts_of_every_worker_give_their_memory_back() {
-    let runtime = threaded_runtime(4);
-    let wheel = Wheel::builder().tick_duration(ms(1)).shards(4).build().unwrap();
-    let peak = runtime.block_on(async {
-        let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(8));
-        let tasks: Vec<_> = (0..8)
-            .map(|seed| {
-                let (wheel, barrier) = (wheel.clone(), barrier.clone());
-                tokio::spawn(async move {
-                    let mut random = Random::new(seed);
-                    let mut burst: Vec<_> = (0..10_000).map(|_| wheel.sleep(random.long())).collect();
-                    for sleep in &mut burst {
-                        poll_once(sleep).await;
-                    }
-                    barrier.wait().await;
-                    let peak = wheel.metrics().arena_bytes;
-                    barrier.wait().await;
-                    // A third is cancelled, a third expires unpolled, and a third is waited for.
-                    burst.truncate(6_666);
-                    for sleep in &mut burst {
-                        sleep.reset_at((Instant::now() + random.short()).into());
-                    }
-                    let unpolled = burst.split_off(3_333);
-                    for sleep in burst {
-                        sleep.await;
-                    }
-                    drop(unpolled);
-                    peak
-                })
-            })
-            .collect();
-        let mut peak = 0;
-        for task in tasks {
-            peak = task.await.unwrap().max(peak);
-        }
-        peak
-    });
-    assert!(peak >= 80_000 * 32, "{peak} bytes at the peak");
-    let given_up = Instant::now() + SECOND * 60;
-    // Of those that were dropped as they came due, the driver may have some left.
-    while wheel.pending() > 0 && Instant::now() < given_up {
-        std::thread::yield_now();
-    }
-    assert_at_rest(&wheel);
-    // The spare of each worker is freed by its next timer.
-    while wheel.metrics().arena_bytes > peak / 10 && Instant::now() < given_up {
-        let visits = (0..8).map(|_| {
-            let wheel = wheel.clone();
-            runtime.spawn(async move { wheel.sleep(ms(1)).await })
-        });
-        for visit in visits.collect::<Vec<_>>() {
-            runtime.block_on(visit).unwrap();
-        }
-    }
-    assert_arena_given_back(&wheel);
 }
 
 /// The deadline that a thread has just told Tokio's timer may come in that very moment, on another thread.

@@ -364,8 +364,8 @@ impl Clock {
         }
     }
 
-    /// Returns a moment that has passed.
-    pub(crate) fn past(&self) -> Moment {
+    /// Returns when tick 0 begins, a moment that has passed.
+    pub(crate) fn origin(&self) -> Moment {
         self.origin
     }
 

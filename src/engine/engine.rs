@@ -219,7 +219,7 @@ impl Engine {
             self.shared.forget_builder_runtime(self.runtime);
         }
         // So that the task returns, and gives up its reference to this engine.
-        self.alarm.engine_task.notify_one();
+        self.alarm.task_notify.notify_one();
         wake_all(&mut wakers, &self.shared);
         if removed.is_some() {
             events::engine_changed(self.shared.name(), "ended");
@@ -239,7 +239,7 @@ impl Wake for Engine {
             return;
         }
         if self.alarm.is_turned_by_task() {
-            self.alarm.engine_task.notify_one();
+            self.alarm.task_notify.notify_one();
         } else {
             // If there is more to do, `Alarm::give_back` has notified the engine's task.
             let _ = self.run_driver();
@@ -277,7 +277,7 @@ impl EngineTask {
                     return engine.end();
                 }
             }
-            engine.alarm.engine_task.notified().await;
+            engine.alarm.task_notify.notified().await;
         }
     }
 }

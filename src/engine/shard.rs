@@ -396,7 +396,7 @@ impl Shard {
         if next > self.next_visit() {
             self.next_visit.store(next.0, Relaxed);
             // Its turn, in which nothing is due, moves the alarm.
-            self.alarm.engine_task.notify_one();
+            self.alarm.task_notify.notify_one();
         }
     }
 

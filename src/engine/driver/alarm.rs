@@ -7,7 +7,16 @@
 //!
 //! On a clock that a test has paused or moved, the engine's task makes the turn (`test_clock.rs`).
 //!
-//! The alarm's seat owns the idle driver:
+//! The alarm's seat owns the idle driver.
+//!
+//! ```text
+//!                        take: Tokio's timer has fired
+//!   idle, in the seat -----------------------------------> with the thread that makes the turn
+//!      |     ^  ^                                                         |
+//!      `-----'  `---------------------------------------------------------'
+//!   wake_by: moves            give_back: sets Tokio's timer to the next turn
+//!   Tokio's timer             or to the moment that wake_by has left here, whichever is earlier
+//! ```
 //!
 //! 1. A thread that takes the driver runs it with no lock held, and gives it back. A thread that finds it
 //!    taken has nothing to do, because `at` keeps the earliest deadline registered meanwhile, and is read
@@ -64,7 +73,7 @@ pub(crate) struct Alarm {
     is_closing: AtomicBool,
     /// Tells the engine's task that a turn is due on a test's clock, that the driver has more to do, or that
     /// the engine may not be needed any more.
-    pub(crate) engine_task: Notify,
+    pub(crate) task_notify: Notify,
     /// The runtime, until the engine ends.
     runtime: Mutex<Option<Handle>>,
 }
@@ -131,14 +140,14 @@ impl Alarm {
             overdue_from: AtomicU64::new(Moment::NEVER.0),
             seat: Mutex::new(None),
             is_closing: AtomicBool::new(false),
-            engine_task: Notify::new(),
+            task_notify: Notify::new(),
             runtime: Mutex::new(None),
         }
     }
 
     /// Sets the alarm up in the current runtime. `waker` makes the turns.
     pub(crate) fn set_up(&self, runtime: &Handle, kernel_timer: Option<KernelTimer>, waker: Waker) {
-        let past = self.clock.past();
+        let past = self.clock.origin();
         *lock(&self.seat) = Some(Seat {
             kernel_timer,
             timer: TokioTimer::new(past.instant()),
@@ -224,7 +233,7 @@ impl Alarm {
     /// Makes the engine's task check whether the engine is still needed, if the wheel has no handle left.
     pub(crate) fn notify_if_no_handle(&self, shared: &Shared) {
         if shared.has_no_handle() {
-            self.engine_task.notify_one();
+            self.task_notify.notify_one();
         }
     }
 
@@ -272,7 +281,7 @@ impl Alarm {
             Next::More => {
                 // The engine's task goes on once other tasks have run. Tokio's timer is set as well, because
                 // the task may be behind very many others.
-                self.engine_task.notify_one();
+                self.task_notify.notify_one();
                 (self.now().after(PAUSE), Moment::NEVER)
             }
         };
@@ -342,14 +351,14 @@ impl Alarm {
         }
         // At most once in this time, because the runtime may be so busy that it comes to no timer.
         seat.anew = now;
-        self.engine_task.notify_one();
+        self.task_notify.notify_one();
         if self.is_set_by_task(seat) {
             return;
         }
         if is_lost && seat.kernel_timer.is_none() {
             seat.ahead.take().into_iter().for_each(TokioTimer::leak);
             // To reset a lost timer does not bring it back, and to drop it would corrupt Tokio's lists.
-            let past = self.clock.past().instant();
+            let past = self.clock.origin().instant();
             self.in_runtime(|| seat.timer.replace_lost(past));
         }
         self.set_to(seat, now.after(PAUSE), Moment::NEVER);
@@ -367,7 +376,7 @@ impl Alarm {
         // Whoever makes a turn sets the timer afterwards.
         seat.driver.as_ref()?;
         if self.is_set_by_task(seat) {
-            self.engine_task.notify_one();
+            self.task_notify.notify_one();
             return None;
         }
         loop {
@@ -381,7 +390,7 @@ impl Alarm {
                     self.store_at(seat, self.now().after(PAUSE));
                 }
                 SetOutcome::HasPassed => {
-                    self.engine_task.notify_one();
+                    self.task_notify.notify_one();
                     return None;
                 }
             }
@@ -401,7 +410,7 @@ impl Alarm {
         if at == Moment::NEVER {
             // On the machine's clock it may fire for nothing. A paused clock would jump to it.
             if self.clock.may_be_paused() {
-                tokio_timer::while_setting(|| seat.timer.unset(self.clock.past()));
+                tokio_timer::while_setting(|| seat.timer.unset(self.clock.origin()));
             }
             return SetOutcome::Waits;
         }
@@ -431,7 +440,7 @@ impl Alarm {
             let has_passed = seat.timer.set(at, &seat.waker);
             if after != Moment::NEVER {
                 if seat.ahead.is_none() {
-                    seat.ahead = self.in_runtime(|| TokioTimer::new(self.clock.past().instant()));
+                    seat.ahead = self.in_runtime(|| TokioTimer::new(self.clock.origin().instant()));
                 }
                 if let Some(ahead) = &mut seat.ahead {
                     ahead.set(after, Waker::noop());
@@ -446,7 +455,7 @@ impl Alarm {
             Ok(true) => SetOutcome::HasPassed,
             Ok(_) => SetOutcome::Waits,
             Err(_) => {
-                self.engine_task.notify_one();
+                self.task_notify.notify_one();
                 SetOutcome::Waits
             }
         }

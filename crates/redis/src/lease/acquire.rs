@@ -1,23 +1,23 @@
 //! `Asking`: one task's requests for a lease, and the fate of a request that got no answer.
 
-use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::FutureExt;
-use tickwheel::SleepError;
+use tickwheel::{SleepError, Wheel};
 use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
-    Lease, Leases,
     calls::{Acquired, Calls},
-    keeper::{Held, Releasing},
-    line::{Undo, Waiter},
+    keeper::{Held, Keepers, Releasing},
+    lease::Lease,
+    lease_stats::{HeldLease, LeaseStats},
+    line::{Undo, Waiter, Waiters},
     release::Ending,
-    state::{State, Terms},
-    stats::HeldLease,
+    state::{LeaseState, Terms},
 };
 use crate::{
     error::Error,
-    server::{keys::Tag, nonce::random_part},
+    server::{erased::AnyConnection, keys::Tag, nonce::random_part},
     timers::LocalEntry,
     validity::Validity,
 };
@@ -31,9 +31,20 @@ pub(super) enum Acquisition {
     },
 }
 
+/// What all leases of a [`Leases`](super::Leases) share.
+#[derive(Clone)]
+pub(super) struct LeaseClient {
+    pub(super) wheel: Wheel,
+    pub(super) server: Arc<dyn AnyConnection>,
+    pub(super) prefix: Arc<str>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) keepers: Arc<Keepers>,
+    pub(super) stats: Arc<LeaseStats>,
+}
+
 /// A task's requests for a lease, one or several.
-pub(super) struct Asking<'a, C> {
-    leases: &'a Leases<C>,
+pub(super) struct Asking<'a> {
+    client: &'a LeaseClient,
     name: &'a str,
     tag: &'a Tag,
     terms: Terms,
@@ -43,10 +54,10 @@ pub(super) struct Asking<'a, C> {
     unsure: Option<(Calls, Instant)>,
 }
 
-impl<'a, C> Asking<'a, C> {
-    pub(super) fn new(leases: &'a Leases<C>, name: &'a str, tag: &'a Tag, terms: Terms) -> Asking<'a, C> {
+impl<'a> Asking<'a> {
+    pub(super) fn new(client: &'a LeaseClient, name: &'a str, tag: &'a Tag, terms: Terms) -> Asking<'a> {
         Asking {
-            leases,
+            client,
             name,
             tag,
             terms,
@@ -58,12 +69,12 @@ impl<'a, C> Asking<'a, C> {
     /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last. A
     /// `waiter` that is passed over meanwhile does not get the lease.
     pub(super) async fn attempt(&mut self, waiter: Option<&Waiter<'_>>) -> Result<Acquisition, Error> {
-        let Leases {
+        let LeaseClient {
             wheel,
             server,
             prefix,
             ..
-        } = self.leases;
+        } = self.client;
         let validity = self.terms.validity();
         let now = Instant::now();
         let mut entry = LocalEntry::until(wheel, now + validity);
@@ -124,7 +135,7 @@ impl<'a, C> Asking<'a, C> {
                 return Err(error);
             }
         };
-        let state = State::new(self.terms, sent, random_part);
+        let state = LeaseState::new(self.terms, sent, random_part);
         let validity = Validity::new(state.valid_until());
         if validity.is_lost() {
             return Err(Error::NoAnswer {
@@ -141,20 +152,20 @@ impl<'a, C> Asking<'a, C> {
         self.unsure = None;
         let (give_up, given_up) = oneshot::channel();
         let release = (self.releasing(), calls.release());
-        let keepers = self.leases.keepers.clone();
+        let keepers = self.client.keepers.clone();
         let ending = Ending::new(release, give_up, keepers, Handle::current());
         let held = Held {
             calls,
             token,
             state,
             entry,
-            lease: HeldLease::new(validity.clone(), self.leases.stats.clone()),
-            stats: self.leases.stats.clone(),
+            lease: HeldLease::new(validity.clone(), self.client.stats.clone()),
+            stats: self.client.stats.clone(),
             given_up,
             releasing: self.releasing(),
         };
         let keep = Box::new(|windows| held.keep(windows).boxed());
-        self.leases.keepers.adopt(&self.runtime, keep);
+        self.client.keepers.adopt(&self.runtime, keep);
         Ok(Acquisition::Held(Lease {
             name: self.name.into(),
             token,
@@ -166,9 +177,9 @@ impl<'a, C> Asking<'a, C> {
 
     fn releasing(&self) -> Releasing {
         Releasing {
-            server: self.leases.server.clone(),
+            server: self.client.server.clone(),
             ttl: self.terms.ttl,
-            waiters: self.leases.waiters.clone(),
+            waiters: self.client.waiters.clone(),
             key: self.tag.key(""),
             slot: self.tag.slot(),
         }
@@ -177,7 +188,7 @@ impl<'a, C> Asking<'a, C> {
     /// Returns what another task does to release a lease that may have been acquired, if this one is not
     /// polled any more.
     fn undo(&self, calls: &Calls) -> Undo {
-        let (keepers, runtime) = (self.leases.keepers.clone(), self.runtime.clone());
+        let (keepers, runtime) = (self.client.keepers.clone(), self.runtime.clone());
         let (releasing, call) = (self.releasing(), calls.give_back());
         Undo::new(move || keepers.adopt(&runtime, releasing.work(call)))
     }
@@ -186,12 +197,12 @@ impl<'a, C> Asking<'a, C> {
     fn give_back(&mut self) {
         if let Some((calls, _)) = self.unsure.take() {
             let give_back = self.releasing().work(calls.give_back());
-            self.leases.keepers.adopt(&self.runtime, give_back);
+            self.client.keepers.adopt(&self.runtime, give_back);
         }
     }
 }
 
-impl<C> Drop for Asking<'_, C> {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
         self.give_back();
     }

@@ -23,9 +23,9 @@ use tokio::{
 
 use super::{
     calls::{Calls, RenewedKeys, send},
+    lease_stats::{HeldLease, LeaseStats},
     line::Waiters,
     state::{self, Outcome, Step},
-    stats::{HeldLease, LeaseStats},
     windows::Windows,
 };
 use crate::{
@@ -152,7 +152,7 @@ impl Turn {
 pub(super) struct Held {
     pub(super) calls: Calls,
     pub(super) token: u64,
-    pub(super) state: state::State,
+    pub(super) state: state::LeaseState,
     /// Its place in the wheel.
     pub(super) entry: LocalEntry,
     pub(super) lease: HeldLease,

@@ -23,16 +23,16 @@ use crate::{
     timers::LocalSleep,
 };
 
-/// How often the first in a queue shows that it is still polled.
+/// How often the first in a line shows that it is still polled.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// After how long without such a sign the first in a queue loses its place: its future was kept and is not
+/// After how long without such a sign the first in a line loses its place: its future was kept and is not
 /// polled any more.
 const STALE: Duration = Duration::from_secs(3);
 /// The same for one that is called because the one before it was passed over, until one comes: the tasks of a
 /// runtime stop together.
 const CALLED: Duration = Duration::from_millis(100);
 /// How many of those behind look at the same time whether the first is still polled. The rest look later, or
-/// a long queue would do nothing else.
+/// a long line would do nothing else.
 const LOOKERS: u32 = 32;
 
 /// The lines of waiting tasks, by the key of the lease.
@@ -120,7 +120,7 @@ impl Calling {
     }
 }
 
-/// A task's place in a queue.
+/// A task's place in a line.
 #[derive(Debug)]
 pub(super) struct Waiter<'a> {
     waiters: &'a Waiters,
@@ -139,13 +139,13 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// Enters the queue for a lease, at its end.
+    /// Enters the line for a lease, at its end.
     pub(super) fn waiter(&self, key: String) -> Waiter<'_> {
         let mut lines = self.lines.lock();
-        let queue = lines.entry(key.clone()).or_insert_with(Line::new);
-        let number = queue.numbers;
-        queue.numbers += 1;
-        queue.add(number);
+        let line = lines.entry(key.clone()).or_insert_with(Line::new);
+        let number = line.numbers;
+        line.numbers += 1;
+        line.add(number);
         drop(lines);
         Waiter {
             waiters: self,
@@ -157,10 +157,10 @@ impl Waiters {
     /// Records that this process has released a lease.
     pub(super) fn released(&self, key: &str) {
         let mut lines = self.lines.lock();
-        let Some(queue) = lines.get_mut(key) else { return };
-        queue.is_held = false;
-        queue.is_released = true;
-        let waker = queue.places.front_mut().and_then(|first| first.waker.take());
+        let Some(line) = lines.get_mut(key) else { return };
+        line.is_held = false;
+        line.is_released = true;
+        let waker = line.places.front_mut().and_then(|first| first.waker.take());
         drop(lines);
         wake(waker);
     }
@@ -293,18 +293,18 @@ fn wake(waker: Option<Waker>) {
 impl Waiter<'_> {
     fn with<R>(&self, act: impl FnOnce(&mut Line) -> R) -> R {
         let mut lines = self.waiters.lines.lock();
-        let queue = lines.get_mut(&self.key);
-        act(queue.expect("a queue exists for as long as its waiters"))
+        let line = lines.get_mut(&self.key);
+        act(line.expect("a line exists for as long as its waiters"))
     }
 
-    /// Waits until this waiter is first in its queue. It stays first while it is polled, by
+    /// Waits until this waiter is first in its line. It stays first while it is polled, by
     /// [`stay`](Waiter::stay), until it is dropped.
     pub(super) async fn first(&self) {
         let mut look: Option<(Instant, LocalSleep)> = None;
         poll_fn(|cx| {
             loop {
                 let now = Instant::now();
-                let (look_at, calling) = self.with(|queue| queue.polled(self.number, cx.waker(), now));
+                let (look_at, calling) = self.with(|line| line.polled(self.number, cx.waker(), now));
                 calling.act();
                 let Some(look_at) = look_at else {
                     return Poll::Ready(());
@@ -323,14 +323,14 @@ impl Waiter<'_> {
         .await;
     }
 
-    /// Awaits a future as the first in the queue, and shows that it is polled.
+    /// Awaits a future as the first in the line, and shows that it is polled.
     pub(super) async fn stay<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let mut sign = LocalSleep::until(Instant::now() + SIGN_OF_LIFE);
         poll_fn(|cx| {
-            self.with(|queue| {
-                if queue.is_first(self.number) {
-                    queue.alive_at = Instant::now();
+            self.with(|line| {
+                if line.is_first(self.number) {
+                    line.alive_at = Instant::now();
                 }
             });
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
@@ -346,9 +346,9 @@ impl Waiter<'_> {
 
     /// Forgets earlier releases, because a request that is sent after them finds the lease free anyway.
     pub(super) fn forget_releases(&self) {
-        let listener = self.with(|queue| {
-            queue.is_released = false;
-            queue.listener.clone()
+        let listener = self.with(|line| {
+            line.is_released = false;
+            line.listener.clone()
         });
         if let Some(listener) = listener {
             listener.forget();
@@ -362,8 +362,8 @@ impl Waiter<'_> {
     /// Returns an error, once, if an earlier request of it was undone.
     pub(super) fn asks(&self, undo: Undo) -> Result<(), PassedOver> {
         // Dropped with the lock released.
-        let before = self.with(|queue| {
-            let place = queue.place(self.number)?;
+        let before = self.with(|line| {
+            let place = line.place(self.number)?;
             let request = match place.request {
                 Asks::Undone => Asks::Over,
                 Asks::Over | Asks::UnderWay(_) => Asks::UnderWay(undo),
@@ -382,13 +382,13 @@ impl Waiter<'_> {
     ///
     /// Returns an error if that has been undone.
     pub(super) fn holds(&self) -> Result<(), PassedOver> {
-        let before = self.with(|queue| {
-            let place = queue.place(self.number)?;
+        let before = self.with(|line| {
+            let place = line.place(self.number)?;
             let before = mem::replace(&mut place.request, Asks::Over);
             if matches!(before, Asks::UnderWay(_)) {
-                queue.is_held = true;
-                queue.since = Instant::now();
-                queue.seen = None;
+                line.is_held = true;
+                line.since = Instant::now();
+                line.seen = None;
             }
             Some(before)
         });
@@ -400,18 +400,18 @@ impl Waiter<'_> {
 
     /// Whether the waiter before acquired the lease and has not released it.
     pub(super) fn is_held_here(&self) -> bool {
-        self.with(|queue| queue.is_held)
+        self.with(|line| line.is_held)
     }
 
     /// Waits until this process has released the lease since [`forget_releases`](Waiter::forget_releases), or
     /// until another waiter is first.
     pub(super) async fn released(&self) {
         poll_fn(|cx: &mut Context<'_>| {
-            self.with(|queue| {
-                if !queue.is_first(self.number) || mem::take(&mut queue.is_released) {
+            self.with(|line| {
+                if !line.is_first(self.number) || mem::take(&mut line.is_released) {
                     return Poll::Ready(());
                 }
-                queue.set_waker(self.number, cx.waker());
+                line.set_waker(self.number, cx.waker());
                 Poll::Pending
             })
         })
@@ -420,7 +420,7 @@ impl Waiter<'_> {
 
     /// Returns what Redis is told of this process when it asks for the lease.
     pub(super) fn standing(&self) -> Standing {
-        let (waited, seen) = self.with(|queue| (queue.since.elapsed(), queue.seen));
+        let (waited, seen) = self.with(|line| (line.since.elapsed(), line.seen));
         Standing {
             group: self.waiters.group,
             waited,
@@ -430,22 +430,22 @@ impl Waiter<'_> {
 
     /// Records whom this waiter has found as the holder.
     pub(super) fn saw(&self, token: Option<u64>) {
-        let answered = self.with(|queue| {
-            queue.seen = token.or(queue.seen);
-            let place = queue.place(self.number)?;
+        let answered = self.with(|line| {
+            line.seen = token.or(line.seen);
+            let place = line.place(self.number)?;
             Some(mem::replace(&mut place.request, Asks::Over))
         });
         drop(answered);
     }
 
     pub(super) fn listener(&self) -> Option<Arc<Listener>> {
-        self.with(|queue| queue.listener.clone())
+        self.with(|line| line.listener.clone())
     }
 
-    /// Lets the queue hear of releases by other processes.
+    /// Lets the line hear of releases by other processes.
     pub(super) fn listen(&self, listener: Listener) {
         let listener = Arc::new(listener);
-        let old = self.with(|queue| queue.listener.replace(listener));
+        let old = self.with(|line| line.listener.replace(listener));
         drop(old);
     }
 }
@@ -453,17 +453,17 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut lines = self.waiters.lines.lock();
-        let Some(queue) = lines.get_mut(&self.key) else {
+        let Some(line) = lines.get_mut(&self.key) else {
             return;
         };
         let mut waker = None;
-        let place = queue.places.iter().position(|place| place.number == self.number);
-        let left = place.and_then(|place| queue.places.remove(place));
+        let place = line.places.iter().position(|place| place.number == self.number);
+        let left = place.and_then(|place| line.places.remove(place));
         if place == Some(0) {
-            waker = queue.call_first(Instant::now());
+            waker = line.call_first(Instant::now());
         }
         let mut gone = None;
-        if queue.places.is_empty() {
+        if line.places.is_empty() {
             gone = lines.remove(&self.key);
             // The table of a process that once waited for many names becomes small again.
             if lines.capacity() > 64 && lines.len() < lines.capacity() / 8 {

@@ -11,11 +11,7 @@ use crate::{
     error::{Error, check_name},
     exported::Watched,
     server::{
-        connection::Connection,
-        erased::{AnyConnection, connected},
-        keys::Tag,
-        notifications::Notifications,
-        policy::Policy,
+        connection::Connection, erased::connected, keys::Tag, notifications::Notifications, policy::Policy,
         retry::Backoff,
     },
     timers::LocalEntry,
@@ -27,19 +23,17 @@ mod holder;
 mod keeper;
 #[expect(clippy::module_inception, reason = "it has the type `Lease`")]
 mod lease;
+mod lease_stats;
 mod line;
 #[cfg(test)]
 mod model;
 mod release;
 mod state;
-mod stats;
 mod windows;
 
-use acquire::{Acquisition, Asking};
-use keeper::Keepers;
-use line::Waiters;
+use acquire::{Acquisition, Asking, LeaseClient};
+use lease_stats::LeaseLabels;
 use state::Terms;
-use stats::{LeaseLabels, LeaseStats};
 
 pub use holder::Holder;
 pub use lease::Lease;
@@ -73,15 +67,10 @@ pub use lease::Lease;
 /// ```
 #[derive(Clone)]
 pub struct Leases<C> {
-    wheel: Wheel,
-    server: Arc<dyn AnyConnection>,
-    /// What the server was made of.
+    client: LeaseClient,
+    /// What the client's server was made of.
     connection: PhantomData<C>,
-    prefix: Arc<str>,
     notifications: Option<Notifications>,
-    waiters: Arc<Waiters>,
-    keepers: Arc<Keepers>,
-    stats: Arc<LeaseStats>,
 }
 
 /// The longest time that a waiting `acquire` waits before it asks Redis again.
@@ -109,14 +98,16 @@ impl<C: Connection> Leases<C> {
     /// ```
     pub fn new(wheel: &Wheel, connection: C) -> Leases<C> {
         Leases {
-            wheel: wheel.clone(),
-            server: connected(connection, Policy::for_keys_that_expire()),
+            client: LeaseClient {
+                wheel: wheel.clone(),
+                server: connected(connection, Policy::for_keys_that_expire()),
+                prefix: "tickwheel:lease".into(),
+                waiters: Arc::default(),
+                keepers: Arc::default(),
+                stats: Arc::default(),
+            },
             connection: PhantomData,
-            prefix: "tickwheel:lease".into(),
             notifications: None,
-            waiters: Arc::default(),
-            keepers: Arc::default(),
-            stats: Arc::default(),
         }
     }
 
@@ -133,8 +124,8 @@ impl<C: Connection> Leases<C> {
     /// ```
     #[must_use]
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
-        self.prefix = prefix.as_ref().into();
-        self.stats = Arc::default();
+        self.client.prefix = prefix.as_ref().into();
+        self.client.stats = Arc::default();
         self
     }
 
@@ -203,7 +194,7 @@ impl<C: Connection> Leases<C> {
     /// ```
     pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
         let (tag, terms) = self.check(name, ttl)?;
-        let mut asking = Asking::new(self, name, &tag, terms);
+        let mut asking = Asking::new(&self.client, name, &tag, terms);
         match asking.attempt(None).await? {
             Acquisition::Held(lease) => Ok(Some(lease)),
             Acquisition::Taken { .. } => Ok(None),
@@ -249,9 +240,9 @@ impl<C: Connection> Leases<C> {
     /// ```
     pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
         let (tag, terms) = self.check(name, ttl)?;
-        let waiter = self.waiters.waiter(tag.key(""));
+        let waiter = self.client.waiters.waiter(tag.key(""));
         waiter.first().await;
-        let mut asking = Asking::new(self, name, &tag, terms);
+        let mut asking = Asking::new(&self.client, name, &tag, terms);
         let mut backoff = Backoff::new(FIRST_PAUSE, POLL);
         let mut look_again = FIRST_LOOK;
         // Redis would only confirm what is known here.
@@ -299,7 +290,7 @@ impl<C: Connection> Leases<C> {
             tokio::select! {
                 () = heard => {}
                 () = waiter.released() => {}
-                slept = LocalEntry::until(&self.wheel, Instant::now() + pause) => slept?,
+                slept = LocalEntry::until(&self.client.wheel, Instant::now() + pause) => slept?,
             }
             // Another may be first if this future was not polled for a while.
             waiter.first().await;
@@ -335,7 +326,7 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub async fn holder(&self, name: &str) -> Result<Option<Holder>, Error> {
-        holder::find(&*self.server, &self.tag(name)?).await
+        holder::find(&*self.client.server, &self.tag(name)?).await
     }
 
     /// Returns what an exporter reports of the leases that were acquired through this `Leases` and its clones,
@@ -355,13 +346,13 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<C> {
-        let labels = LeaseLabels::new(&self.wheel, &self.prefix);
-        Watched::new(&self.stats, move |stats| labels.exported(stats))
+        let labels = LeaseLabels::new(&self.client.wheel, &self.client.prefix);
+        Watched::new(&self.client.stats, move |stats| labels.exported(stats))
     }
 
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {
         let tag = self.tag(name)?;
-        let tick = self.wheel.tick_duration();
+        let tick = self.client.wheel.tick_duration();
         let (min, max) = Terms::limits(tick);
         if ttl < min || ttl > max {
             return Err(Error::InvalidTtl { ttl, min, max });
@@ -371,15 +362,15 @@ impl<C: Connection> Leases<C> {
 
     fn tag(&self, name: &str) -> Result<Tag, Error> {
         check_name(name, "a lease needs a name of at least one character")?;
-        Ok(Tag::new(&self.prefix, name))
+        Ok(Tag::new(&self.client.prefix, name))
     }
 }
 
 impl<C> fmt::Debug for Leases<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leases")
-            .field("prefix", &self.prefix)
-            .field("wheel", &self.wheel)
+            .field("prefix", &self.client.prefix)
+            .field("wheel", &self.client.wheel)
             .field("notifications", &self.notifications)
             .finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Tests `State` against a model of Redis, with faults between any two messages.
+//! Tests `LeaseState` against a model of Redis, with faults between any two messages.
 //!
 //! A holder acquires, renews and releases through a network that delays, reorders and loses requests and
 //! answers, while others acquire the lease whenever Redis grants it. The clocks of Redis and of the holder
@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::state::{Outcome, State, Step, Terms};
+use super::state::{LeaseState, Outcome, Step, Terms};
 
 /// Redis: who holds, and until when. Time is counted from the start.
 #[derive(Debug, Default)]
@@ -165,7 +165,7 @@ fn run(script: &Script) -> Result<Summary, TestCaseError> {
     prop_assert!(redis.acquire(Who::Us, there, script.ttl));
     let mut now = there + back;
     let first = jitter();
-    let mut state = State::new(terms, origin, |of| of.mul_f64(first));
+    let mut state = LeaseState::new(terms, origin, |of| of.mul_f64(first));
     let mut summary = Summary::default();
 
     let (mut lost, mut released, mut under_way) = (false, false, None);

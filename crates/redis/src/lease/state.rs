@@ -1,4 +1,4 @@
-//! `State`: the state machine of holding, renewing and releasing one lease, without a clock or a network.
+//! `LeaseState`: the state machine of holding, renewing and releasing one lease, without a clock or a network.
 //!
 //! ```text
 //!             renew_at            Renewed (in time)
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::{error::shortest_lease, validity::valid_for};
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct LeaseState {
     terms: Terms,
     /// When the last successful request was sent.
     sent: Instant,
@@ -102,10 +102,10 @@ impl Terms {
     }
 }
 
-impl State {
+impl LeaseState {
     /// Creates the state of a lease that was acquired by a request sent at `sent`.
-    pub(super) fn new(terms: Terms, sent: Instant, jitter: impl Fn(Duration) -> Duration) -> State {
-        State {
+    pub(super) fn new(terms: Terms, sent: Instant, jitter: impl Fn(Duration) -> Duration) -> LeaseState {
+        LeaseState {
             terms,
             sent,
             phase: Phase::Resting {

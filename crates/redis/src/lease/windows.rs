@@ -33,22 +33,22 @@ pub(super) struct Windows([Arc<Window>; WINDOWS]);
 
 #[derive(Debug, Default)]
 struct Window {
-    places: Mutex<Places>,
+    places: Mutex<Permits>,
 }
 
 #[derive(Debug)]
-struct Places {
+struct Permits {
     /// How many requests may have a place.
     open: usize,
     taken: usize,
     /// By deadline, and by number where that is the same.
-    waiting: BTreeMap<(Instant, u64), oneshot::Sender<Place>>,
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<Permit>>,
     numbers: u64,
 }
 
 /// A request's place in a window, which the next request gets when it is dropped.
 #[derive(Debug)]
-struct Place {
+struct Permit {
     window: Arc<Window>,
 }
 
@@ -58,9 +58,9 @@ impl Default for Windows {
     }
 }
 
-impl Default for Places {
-    fn default() -> Places {
-        Places {
+impl Default for Permits {
+    fn default() -> Permits {
+        Permits {
             open: MOST,
             taken: 0,
             waiting: BTreeMap::new(),
@@ -106,13 +106,13 @@ impl Windows {
 
 impl Window {
     /// Waits for a place.
-    async fn place(self: &Arc<Window>, deadline: Instant) -> Place {
+    async fn place(self: &Arc<Window>, deadline: Instant) -> Permit {
         let given = {
             let mut places = self.places.lock();
             if places.taken < places.open {
                 places.taken += 1;
                 drop(places);
-                return Place { window: self.clone() };
+                return Permit { window: self.clone() };
             }
             let (give, given) = oneshot::channel();
             let rank = (deadline, places.numbers);
@@ -132,11 +132,11 @@ impl Window {
     /// Opens all places.
     fn open(self: &Arc<Window>) {
         self.places.lock().open = MOST;
-        self.give_places();
+        self.give_permits();
     }
 
     /// Gives the free places to those that wait.
-    fn give_places(self: &Arc<Window>) {
+    fn give_permits(self: &Arc<Window>) {
         loop {
             let mut places = self.places.lock();
             if places.taken >= places.open {
@@ -151,15 +151,15 @@ impl Window {
             }
             places.taken += 1;
             drop(places);
-            drop(waiting.send(Place { window: self.clone() }));
+            drop(waiting.send(Permit { window: self.clone() }));
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.window.places.lock().taken -= 1;
-        self.window.give_places();
+        self.window.give_permits();
     }
 }
 

@@ -11,11 +11,14 @@ use redis::{
 use tokio::{
     runtime,
     sync::oneshot,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::reconnecting::{Reconnecting, connect};
+use super::{
+    reconnecting::{Reconnecting, connect},
+    retry::Backoff,
+};
 use crate::mutex::Mutex;
 
 /// A connection that asks the sentinels where the master is, and asks them again when the master is gone,
@@ -172,8 +175,9 @@ impl ConnectionLike for ToMaster {
 const SENTINELS_LIMIT: Duration = Duration::from_secs(3);
 /// How long a sentinel may be silent that is listened to, before it is pinged.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The pause before another sentinel is listened to.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The pauses before another sentinel is listened to.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before the sentinels are asked again for a master that none of them seems to know.
 const AGAIN: Duration = Duration::from_millis(250);
 /// The channel on which sentinels publish that there is another master.
@@ -208,9 +212,18 @@ impl Master {
 
     /// Completes when the master is at another address.
     async fn moves_from(&self, address: &str) {
-        while let Err(error) = self.listen_until_moved(address).await {
+        let first = || Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = first();
+        loop {
+            let began = Instant::now();
+            let Err(error) = self.listen_until_moved(address).await else {
+                return;
+            };
             tracing::debug!(%error, "the sentinels could not be listened to; they are tried again");
-            sleep(PAUSE).await;
+            if began.elapsed() > SILENCE {
+                backoff = first();
+            }
+            sleep(backoff.next_pause()).await;
         }
     }
 

@@ -9,8 +9,15 @@ use redis::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::Endpoint;
 use crate::server::sentinel::Master;
+
+/// Where messages come from.
+#[derive(Clone)]
+pub(super) enum Endpoint {
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
+    Sentinel(Master),
+}
 
 pub(super) enum Link {
     Single {

@@ -1,26 +1,21 @@
 //! `Notifications`: the one subscription of a process to Redis.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    future::poll_fn,
-    pin::pin,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{fmt, future::poll_fn, pin::pin, sync::Arc};
 
 use futures_util::FutureExt;
 use redis::{Client, cluster::ClusterClient, sentinel::SentinelClient};
-use tickwheel_exported::{Exported, Source};
+use tickwheel_exported::Source;
 use tokio::{runtime::Handle, sync::Notify};
 
 mod link;
 mod subscription;
 
-use subscription::Task;
+use link::Endpoint;
+use subscription::{Stats, Subscription, Task};
 
 use super::sentinel::Master;
 use crate::{
-    exported::{Counter, List, Watched},
+    exported::Watched,
     mutex::Mutex,
     per_runtime::{PerRuntime, Running},
 };
@@ -59,92 +54,6 @@ struct Hub {
     stats: Arc<Stats>,
     /// One for each runtime on which somebody listens, so that none of them depends on another.
     subscriptions: PerRuntime<Subscription>,
-}
-
-#[derive(Clone)]
-enum Endpoint {
-    Single(Box<Client>),
-    Cluster(Box<ClusterClient>),
-    Sentinel(Master),
-}
-
-/// What is counted of all subscriptions.
-#[derive(Default)]
-struct Stats {
-    /// Connections that took the place of one that had ended.
-    reconnects: Counter,
-    /// Connections that ended or could not be made.
-    failures: Counter,
-    /// Whether it was said that the client cannot subscribe.
-    was_refused: AtomicBool,
-}
-
-impl Stats {
-    fn exported(&self) -> Vec<Exported> {
-        let mut list = List::new(Vec::new());
-        list.counter(
-            "tickwheel_redis_notifications_failures_total",
-            "Connections for notifications that ended or could not be made.",
-            None,
-            self.failures.get(),
-        );
-        list.counter(
-            "tickwheel_redis_notifications_reconnects_total",
-            "Connections for notifications that took the place of one that had ended.",
-            None,
-            self.reconnects.get(),
-        );
-        list.sorted()
-    }
-}
-
-#[derive(Default)]
-struct Subscription {
-    /// Listeners by channel.
-    listeners: HashMap<String, Vec<Arc<Notify>>>,
-    /// Notified when a listener is added or removed.
-    changed: Arc<Notify>,
-}
-
-impl Subscription {
-    fn channels(&self) -> BTreeSet<String> {
-        self.listeners.keys().cloned().collect()
-    }
-
-    fn add(&mut self, channel: &str, listener: &Arc<Notify>) {
-        let listeners = self.listeners.entry(channel.to_owned()).or_default();
-        listeners.push(listener.clone());
-        self.changed.notify_one();
-    }
-
-    fn remove(&mut self, channel: &str, listener: &Arc<Notify>) {
-        if let Some(listeners) = self.listeners.get_mut(channel) {
-            listeners.retain(|other| !Arc::ptr_eq(other, listener));
-            if listeners.is_empty() {
-                self.listeners.remove(channel);
-            }
-        }
-        self.changed.notify_one();
-    }
-
-    fn wake(&self, channel: &str) {
-        notify(self.listeners.get(channel).into_iter().flatten());
-    }
-
-    fn wake_all(&self) {
-        notify(self.listeners.values().flatten());
-    }
-}
-
-fn notify<'a>(listeners: impl Iterator<Item = &'a Arc<Notify>>) {
-    listeners.for_each(|listener| listener.notify_one());
-}
-
-impl Drop for Subscription {
-    /// Its task has ended: whoever still listens looks for another.
-    fn drop(&mut self) {
-        self.wake_all();
-    }
 }
 
 impl Hub {
@@ -267,7 +176,7 @@ impl Notifications {
 impl fmt::Debug for Notifications {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut channels = 0;
-        let count = |subscription: &mut Subscription| channels += subscription.listeners.len();
+        let count = |subscription: &mut Subscription| channels += subscription.channels().len();
         self.hub.subscriptions.each(count);
         f.debug_struct("Notifications")
             .field("channels", &channels)

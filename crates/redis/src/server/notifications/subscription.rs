@@ -1,31 +1,115 @@
-//! `Task`: keeps up the subscription of one runtime.
+//! `Subscription`: who listens on one runtime, and `Task`, which keeps up the connection for them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     convert::Infallible,
     future::pending,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use redis::{ErrorKind, RedisError};
+use tickwheel_exported::Exported;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{
-    super::{connection::guarded, nonce::random_part},
-    Endpoint, Stats, Subscription,
-    link::{Link, Message},
+use super::link::{Endpoint, Link, Message};
+use crate::{
+    exported::{Counter, List},
+    per_runtime::Guard,
+    server::{connection::guarded, retry::Backoff},
 };
-use crate::per_runtime::Guard;
 
 /// How long connecting, subscribing or a ping may take.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go
 /// unnoticed.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// What is counted of all subscriptions.
+#[derive(Default)]
+pub(super) struct Stats {
+    /// Connections that took the place of one that had ended.
+    reconnects: Counter,
+    /// Connections that ended or could not be made.
+    failures: Counter,
+    /// Whether it was said that the client cannot subscribe.
+    was_refused: AtomicBool,
+}
+
+impl Stats {
+    pub(super) fn exported(&self) -> Vec<Exported> {
+        let mut list = List::new(Vec::new());
+        list.counter(
+            "tickwheel_redis_notifications_failures_total",
+            "Connections for notifications that ended or could not be made.",
+            None,
+            self.failures.get(),
+        );
+        list.counter(
+            "tickwheel_redis_notifications_reconnects_total",
+            "Connections for notifications that took the place of one that had ended.",
+            None,
+            self.reconnects.get(),
+        );
+        list.sorted()
+    }
+}
+
+/// The listeners of one runtime.
+#[derive(Default)]
+pub(super) struct Subscription {
+    /// Listeners by channel.
+    listeners: HashMap<String, Vec<Arc<Notify>>>,
+    /// Notified when a listener is added or removed.
+    changed: Arc<Notify>,
+}
+
+impl Subscription {
+    pub(super) fn channels(&self) -> BTreeSet<String> {
+        self.listeners.keys().cloned().collect()
+    }
+
+    pub(super) fn add(&mut self, channel: &str, listener: &Arc<Notify>) {
+        let listeners = self.listeners.entry(channel.to_owned()).or_default();
+        listeners.push(listener.clone());
+        self.changed.notify_one();
+    }
+
+    pub(super) fn remove(&mut self, channel: &str, listener: &Arc<Notify>) {
+        if let Some(listeners) = self.listeners.get_mut(channel) {
+            listeners.retain(|other| !Arc::ptr_eq(other, listener));
+            if listeners.is_empty() {
+                self.listeners.remove(channel);
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    fn wake(&self, channel: &str) {
+        notify(self.listeners.get(channel).into_iter().flatten());
+    }
+
+    fn wake_all(&self) {
+        notify(self.listeners.values().flatten());
+    }
+}
+
+fn notify<'a>(listeners: impl Iterator<Item = &'a Arc<Notify>>) {
+    listeners.for_each(|listener| listener.notify_one());
+}
+
+impl Drop for Subscription {
+    /// Its task has ended: whoever still listens looks for another.
+    fn drop(&mut self) {
+        self.wake_all();
+    }
+}
 
 pub(super) struct Task {
     guard: Guard<Subscription>,
@@ -251,22 +335,19 @@ async fn subscribe(link: &mut Link, channels: &[String]) -> Result<Vec<String>, 
 /// The pauses between two connections, which grow while they fail.
 #[derive(Debug)]
 struct Pauses {
-    pause: Duration,
+    unreached: Backoff,
+    refused: Backoff,
     warned: bool,
 }
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause while the server cannot be reached.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause while the server refuses the subscription.
-const LONGEST_REFUSED: Duration = Duration::from_secs(60);
 /// A connection that lasted for this long was a success.
 const LASTING: Duration = Duration::from_secs(10);
 
 impl Default for Pauses {
     fn default() -> Pauses {
         Pauses {
-            pause: FIRST_PAUSE,
+            unreached: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
+            refused: Backoff::new(Duration::from_millis(200), Duration::from_secs(60)),
             warned: false,
         }
     }
@@ -283,12 +364,14 @@ impl Pauses {
         !std::mem::replace(&mut self.warned, true)
     }
 
-    /// Returns the next pause, with jitter.
+    /// Returns the next pause, which is longer if the server has refused the subscription.
     fn next(&mut self, refused: bool) -> Duration {
-        let longest = if refused { LONGEST_REFUSED } else { LONGEST_PAUSE };
-        let pause = self.pause.min(longest);
-        self.pause = pause * if refused { 4 } else { 2 };
-        pause / 2 + random_part(pause / 2)
+        let backoff = if refused {
+            &mut self.refused
+        } else {
+            &mut self.unreached
+        };
+        backoff.next_pause()
     }
 }
 
@@ -320,7 +403,7 @@ mod tests {
             pauses.next(true);
         }
         assert!(!pauses.failed(LASTING));
-        assert!(pauses.next(false) <= FIRST_PAUSE);
+        assert!(pauses.next(false) <= Duration::from_millis(50));
         assert!(pauses.failed(Duration::ZERO));
     }
 }

@@ -35,7 +35,7 @@ use crate::{
 /// Limits are never early, and less than one tick of the wheel late plus its slack and the runtime's own
 /// delay. Times count on the wheel's clock, which a test may have paused.
 ///
-/// A connection costs one entry in the wheel and some 400 bytes, and a request two to seven percent of the
+/// A connection costs one entry in the wheel and some 400 bytes, and a request one to five percent of the
 /// instructions that hyper takes for it. Nothing is buffered, and a request takes no allocation and no timer.
 ///
 /// # Examples

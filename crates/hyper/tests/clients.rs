@@ -164,6 +164,78 @@ async fn hypers_client_is_not_cut_off() {
     all_kinds_of_requests::<http2::SendRequest<_>>().await;
 }
 
+async fn load<P: Pool>(client: &mut P, path: &str) -> Bytes {
+    let response = client.send(request(path)).await.unwrap();
+    response.into_body().collect().await.unwrap().to_bytes()
+}
+
+async fn clients<P: Pool>(limits: &ConnectionLimits, count: usize) -> Vec<(P, Served)> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let (stream, served) = connect(limits, app());
+        let mut client = P::open(stream).await;
+        assert_eq!(load(&mut client, "/").await, "hello");
+        clients.push((client, served));
+    }
+    clients
+}
+
+/// "The client can set up a large number of idle connections with the hyper server, exhausting the hyper
+/// resources", as hyper's #2355 says.
+async fn idle_connections_are_released<P: Pool>() {
+    let limits = limits();
+    let idle: Vec<(P, Served)> = clients(&limits, 200).await;
+    assert_eq!(limits.stats().open, 200);
+    sleep(ms(1_010)).await;
+    assert_eq!((limits.stats().open, limits.stats().idle), (0, 200));
+    for (mut client, served) in idle {
+        assert!(!client.is_open().await);
+        assert_eq!(served.await.unwrap().unwrap(), Ended::Idle);
+    }
+
+    // Under overload, and sooner than all had agreed on.
+    let idle: Vec<(P, Served)> = clients(&limits, 200).await;
+    let (stream, _busy) = connect(&limits, app());
+    let mut busy = P::open(stream).await;
+    let overload = async {
+        sleep(ms(100)).await;
+        limits.set_idle(Some(ms(50)));
+        sleep(ms(10)).await;
+        assert_eq!((limits.stats().open, limits.stats().idle), (1, 400));
+    };
+    let (slow, ()) = tokio::join!(load(&mut busy, "/slow"), overload);
+    assert_eq!(slow, "slow");
+    drop(idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_are_released_to_clients_of_both_versions() {
+    idle_connections_are_released::<http1::SendRequest<_>>().await;
+    idle_connections_are_released::<http2::SendRequest<_>>().await;
+}
+
+/// "Browsers sometimes open 6 or more H1 connections and keep them alive and idle after resources are loaded":
+/// what hyper's #3743 wanted is a limit for these, which is not that of a head.
+#[tokio::test(start_paused = true)]
+async fn a_browser_keeps_the_one_connection_of_six_that_it_uses() {
+    // Three times as long as a head may take, and more than the pauses below.
+    let limits = limits();
+    let mut open: Vec<(http1::SendRequest<_>, _)> = clients(&limits, 6).await;
+    let (mut used, served) = open.pop().unwrap();
+    for _ in 0..10 {
+        sleep(ms(900)).await;
+        assert_eq!(load(&mut used, "/").await, "hello");
+    }
+    assert_eq!((limits.stats().open, limits.stats().idle), (1, 5));
+    assert!(!served.is_finished());
+
+    let unlimited = ConnectionLimits::new(&Wheel::new()).header(ms(300));
+    let mut open: Vec<(http1::SendRequest<_>, _)> = clients(&unlimited, 6).await;
+    sleep(ms(100_000_000)).await;
+    assert_eq!(unlimited.stats().open, 6);
+    assert_eq!(load(&mut open[0].0, "/").await, "hello");
+}
+
 fn is_refused(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|cause| cause.is_go_away() && cause.reason() == Some(h2::Reason::NO_ERROR))

@@ -83,15 +83,8 @@ mod watch;
 mod watcher;
 
 pub use crate::{
-    ended::Ended,
-    io::LimitedIo,
-    limits::ConnectionLimits,
-    request_body::RequestBody,
-    response_body::{ResponseBody, ResponseData},
-    served::Served,
-    service::{LimitedService, ResponseFuture},
-    stats::LimitStats,
-    watcher::Watcher,
+    ended::Ended, io::LimitedIo, limits::ConnectionLimits, request_body::RequestBody, served::Served,
+    service::LimitedService, stats::LimitStats, watcher::Watcher,
 };
 
 /// Runs the example of the README as a test.

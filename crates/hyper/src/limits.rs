@@ -371,6 +371,31 @@ impl ConnectionLimits {
     ///     tokio::spawn(limits.serve(&builder, TokioIo::new(stream), TowerToHyperService::new(app)));
     /// }
     /// ```
+    ///
+    /// Any service that hyper would serve:
+    ///
+    /// ```
+    /// use http_body::Body;
+    /// use hyper::{Request, Response, service::Service};
+    /// use hyper_util::{rt::{TokioExecutor, TokioIo}, server::conn::auto::Builder};
+    /// use tickwheel_hyper::{ConnectionLimits, RequestBody};
+    /// use tokio::net::TcpStream;
+    ///
+    /// type Error = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// fn serve<S, B>(limits: &ConnectionLimits, stream: TcpStream, service: S)
+    /// where
+    ///     S: Service<Request<RequestBody>, Response = Response<B>> + Send + 'static,
+    ///     S::Future: Send + 'static,
+    ///     S::Error: Into<Error>,
+    ///     B: Body + Send + 'static,
+    ///     B::Data: Send,
+    ///     B::Error: Into<Error>,
+    /// {
+    ///     let builder = Builder::new(TokioExecutor::new());
+    ///     tokio::spawn(limits.serve(&builder, TokioIo::new(stream), service));
+    /// }
+    /// ```
     pub fn serve<I, S, B, E>(
         &self,
         builder: &Builder<E>,

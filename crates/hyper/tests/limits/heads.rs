@@ -9,6 +9,7 @@ use std::{
 use futures::poll;
 use hyper::{
     rt::{Read, ReadBufCursor, Write},
+    server::conn::{http1, http2},
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -134,23 +135,44 @@ async fn the_rest_of_a_body_that_the_handler_did_not_read_is_no_head() {
     server.ends(Ended::Idle, 2_600).await;
 }
 
-/// hyper's own builders, too.
+/// Every kind of connection that hyper and hyper-util can end gracefully.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_wrapped_has_the_same_limits() {
     let limits = usual_limits();
-    let (mut client, io) = tokio::io::duplex(65_536);
-    let (io, service, watcher) = limits.wrap(TokioIo::new(io), service_fn(handle));
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(io, service);
-    let server = serving(watcher.watch(connection));
-    client.send(&GET[..10]).await;
-    server.ends(Ended::Header, 300).await;
+    let open = |kind: &str| {
+        let (client, io) = tokio::io::duplex(65_536);
+        let (io, service, watcher) = limits.wrap(TokioIo::new(io), service_fn(handle));
+        let auto = builder();
+        let server = match kind {
+            "http1" => serving(watcher.watch(http1::Builder::new().serve_connection(io, service))),
+            "http2" => {
+                let builder = http2::Builder::new(TokioExecutor::new());
+                serving(watcher.watch(builder.serve_connection(io, service)))
+            }
+            "auto" => serving(watcher.watch(auto.serve_connection(io, service).into_owned())),
+            _ => {
+                let connection = auto.serve_connection_with_upgrades(io, service);
+                serving(watcher.watch(connection.into_owned()))
+            }
+        };
+        (client, server)
+    };
+    for kind in ["http1", "http2", "auto", "with upgrades"] {
+        let (mut client, server) = open(kind);
+        client.send(&PREFACE[..4]).await;
+        server.ends(Ended::Header, 300).await;
 
-    let (_client, io) = tokio::io::duplex(65_536);
-    let (io, service, watcher) = limits.wrap(TokioIo::new(io), service_fn(handle));
-    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    serving(watcher.watch(builder.serve_connection(io, service)))
-        .ends(Ended::Header, 300)
-        .await;
+        let (mut client, server) = open(kind);
+        if kind == "http2" {
+            let mut client = Http2Client::new(client, 65_535).await;
+            client.send(get(1, "/")).await;
+            tokio::spawn(client.repeat([], 1_000));
+        } else {
+            client.send(GET).await;
+            client.read_to("hello").await;
+        }
+        server.ends(Ended::Idle, 600).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

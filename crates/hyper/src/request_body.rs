@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::{connection::Connection, in_flight::RequestToken, uploads::Upload};
+use crate::{connection::Connection, uploads::Upload};
 
 /// The body of a request on a connection under limits, in place of hyper's [`Incoming`].
 ///
@@ -35,15 +35,16 @@ use crate::{connection::Connection, in_flight::RequestToken, uploads::Upload};
 /// ```
 pub struct RequestBody {
     body: Incoming,
-    /// `None` once it has ended.
-    upload: Option<Upload>,
+    upload: Upload,
 }
 
 impl RequestBody {
     pub(crate) fn new(body: Incoming, connection: &Arc<Connection>) -> RequestBody {
-        // Of HTTP/2, only a lock of hyper's tells whether the client has ended the stream, too.
-        let is_empty = expects_no_bytes(&body) && !connection.is_http2();
-        let upload = (!is_empty).then(|| Upload::new(RequestToken::new(connection)));
+        let upload = if expects_no_bytes(&body) {
+            Upload::empty(connection)
+        } else {
+            Upload::new(connection)
+        };
         RequestBody { body, upload }
     }
 }
@@ -62,19 +63,15 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let RequestBody { body, upload } = self.get_mut();
         let polled = Pin::new(&mut *body).poll_frame(cx);
-        let Some(ongoing) = upload else {
-            return polled;
-        };
         match &polled {
-            Poll::Pending => ongoing.wait(),
+            Poll::Pending => upload.wait(),
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
-                ongoing.receive(bytes, expects_no_bytes(body));
+                // Older versions of h2 pass on empty frames, after which the client still owes the end.
+                let is_last = bytes > 0 && expects_no_bytes(body);
+                upload.receive(bytes, is_last);
             }
-            Poll::Ready(None | Some(Err(_))) => {
-                ongoing.complete();
-                *upload = None;
-            }
+            Poll::Ready(None | Some(Err(_))) => upload.complete(),
         }
         polled
     }

@@ -1,11 +1,12 @@
 //! The bodies of requests, and the handlers that wait for them.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
 use crate::{
+    connection::Connection,
     in_flight::RequestToken,
     progress::{Progress, TooSlow},
     settings::ProgressLimit,
@@ -67,9 +68,62 @@ impl Waits {
     }
 }
 
-/// The body of a request, until it has ended or is dropped.
+/// The body of a request.
 #[derive(Debug)]
-pub(crate) struct Upload {
+pub(crate) enum Upload {
+    /// No bytes are to come. Whether a client of HTTP/2 has ended the stream, too, hyper takes a lock to tell, so
+    /// this is in flight only once a handler waits for it.
+    Empty(Arc<Connection>),
+    Ongoing(Ongoing),
+    /// The handler has all of it, or its error.
+    Ended,
+}
+
+impl Upload {
+    pub(crate) fn new(connection: &Arc<Connection>) -> Upload {
+        Upload::Ongoing(Ongoing {
+            token: RequestToken::new(connection),
+            wait: Wait::Never,
+            is_unread: true,
+        })
+    }
+
+    pub(crate) fn empty(connection: &Arc<Connection>) -> Upload {
+        if connection.is_http2() {
+            Upload::Empty(connection.clone())
+        } else {
+            Upload::Ended
+        }
+    }
+
+    /// The handler waits for a frame, or for the end.
+    pub(crate) fn wait(&mut self) {
+        if let Upload::Empty(connection) = self {
+            *self = Upload::new(connection);
+        }
+        if let Upload::Ongoing(ongoing) = self {
+            ongoing.wait();
+        }
+    }
+
+    /// The handler has got a frame, which may be the last that has bytes.
+    pub(crate) fn receive(&mut self, bytes: usize, is_last: bool) {
+        if let Upload::Ongoing(ongoing) = self {
+            ongoing.receive(bytes, is_last);
+        }
+    }
+
+    pub(crate) fn complete(&mut self) {
+        if let Upload::Ongoing(ongoing) = self {
+            ongoing.is_unread = false;
+        }
+        *self = Upload::Ended;
+    }
+}
+
+/// A body that is in flight, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ongoing {
     token: RequestToken,
     wait: Wait,
     /// Whether there is more of it, as far as the handler has seen.
@@ -84,17 +138,8 @@ enum Wait {
     Now,
 }
 
-impl Upload {
-    pub(crate) fn new(token: RequestToken) -> Upload {
-        Upload {
-            token,
-            wait: Wait::Never,
-            is_unread: true,
-        }
-    }
-
-    /// The handler waits for a frame.
-    pub(crate) fn wait(&mut self) {
+impl Ongoing {
+    fn wait(&mut self) {
         if self.wait != Wait::Now {
             self.wait = Wait::Now;
             let connection = self.token.connection();
@@ -103,25 +148,20 @@ impl Upload {
         }
     }
 
-    /// The handler has got a frame, which may be the last that has bytes.
-    pub(crate) fn receive(&mut self, bytes: usize, is_last: bool) {
+    fn receive(&mut self, bytes: usize, is_last: bool) {
         let connection = self.token.connection();
         let received = &connection.uploads.received;
         received.fetch_add(bytes as u64, Ordering::Relaxed);
         if is_last {
-            self.complete();
+            self.is_unread = false;
+            self.end();
         } else if self.wait == Wait::Now {
             self.wait = Wait::Before;
             connection.uploads.lock().end(connection.now());
         }
     }
 
-    /// The handler has all of the body, or its error.
-    pub(crate) fn complete(&mut self) {
-        self.is_unread = false;
-        self.end();
-    }
-
+    /// There is nothing more to wait for.
     fn end(&mut self) {
         let connection = self.token.connection();
         // A body that nobody has waited for says nothing of the waits for others.
@@ -133,7 +173,7 @@ impl Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for Ongoing {
     fn drop(&mut self) {
         self.end();
     }

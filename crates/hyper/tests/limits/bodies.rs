@@ -166,17 +166,33 @@ async fn a_body_of_http2_that_does_not_come_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_http2_that_is_not_ended_is_cut_off() {
     for body in ["", "hello"] {
-        let (client, server) = open(&usual_limits());
-        let mut client = Http2Client::new(client, OPEN).await;
-        client.send(post_of(&body.len().to_string(), 1, "/length")).await;
-        pause(50).await;
-        client.send(frame(DATA, 0, 1, body.as_bytes())).await;
-        tokio::spawn(client.repeat([], 10));
-        let (ended, at) = server.end().await;
-        assert_eq!(ended, Ok(Ended::BodyProgress));
-        let waits_since = if body.is_empty() { 0 } else { 50 };
-        assert!((200..=201).contains(&(at - waits_since)), "{at}");
+        for others in [Vec::new(), frame(DATA, 0, 1, &[])] {
+            let (client, server) = open(&usual_limits());
+            let mut client = Http2Client::new(client, OPEN).await;
+            client.send(post_of(&body.len().to_string(), 1, "/length")).await;
+            pause(50).await;
+            client.send(frame(DATA, 0, 1, body.as_bytes())).await;
+            tokio::spawn(client.repeat(others, 10));
+            let (ended, at) = server.end().await;
+            assert_eq!(ended, Ok(Ended::BodyProgress));
+            let waits_since = if body.is_empty() { 0 } else { 50 };
+            assert!((200..=213).contains(&(at - waits_since)), "{at}");
+        }
     }
+}
+
+/// One that keeps its request after the response.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_keeps_an_empty_body_keeps_no_connection_busy() {
+    let (client, server) = open(&usual_limits());
+    let mut client = Http2Client::new(client, OPEN).await;
+    client.send(get(1, "/keep")).await;
+    tokio::spawn(client.repeat([], 1_000));
+    server.ends(Ended::Idle, 600).await;
+
+    let (mut client, server) = open(&usual_limits());
+    client.send("GET /keep HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    server.ends(Ended::Idle, 600).await;
 }
 
 #[tokio::test(start_paused = true)]

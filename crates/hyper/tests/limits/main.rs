@@ -1,5 +1,6 @@
 //! Each limit, by clients that write their bytes and frames by hand.
 
+mod attacks;
 mod bodies;
 mod heads;
 mod idle;

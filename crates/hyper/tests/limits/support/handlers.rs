@@ -58,6 +58,14 @@ pub(crate) async fn handle(
             }
             full(format!("{frames} frames"))
         }
+        // Works on with the request for an hour.
+        "/keep" => {
+            tokio::spawn(async move {
+                pause(3_600_000).await;
+                drop(request);
+            });
+            full("hello")
+        }
         "/last" => {
             let mut last = Response::new(full("last"));
             last.headers_mut().insert("connection", "close".parse()?);

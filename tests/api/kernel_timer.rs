@@ -150,8 +150,8 @@ fn other_threads_set_the_timer_too() {
         .handle(runtime.handle().clone());
     let wheel = builder.build().unwrap();
     // Earlier and earlier, so that each moves the alarm.
-    let mut later: Vec<_> = (1..50).rev().map(|n| Box::pin(wheel.sleep(n * ms(1)))).collect();
-    later.iter_mut().for_each(register);
+    let sleep = |n| waiting(Waker::noop(), || Box::pin(wheel.sleep(n * ms(1))));
+    let later: Vec<_> = (1..50).rev().map(sleep).collect();
     for sleep in later.into_iter().rev() {
         block_on(sleep);
     }

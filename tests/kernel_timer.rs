@@ -35,6 +35,12 @@ async fn sleep(wheel: Wheel) {
     tokio::spawn(task).await.unwrap();
 }
 
+/// Gives an engine that is not needed any more time to end. Returns that it has not been seen to.
+async fn nap() -> bool {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    false
+}
+
 /// In one test, because the others of this process would change the count.
 #[test]
 fn no_descriptor_is_left_and_none_is_needed() {
@@ -50,6 +56,20 @@ fn no_descriptor_is_left_and_none_is_needed() {
     }
     assert_eq!(descriptors(), before);
     assert!(wheel.snapshot().engines.is_empty());
+
+    // A wheel that goes takes its own along, in a runtime that stays.
+    let runtime = runtime();
+    runtime.block_on(sleep(wheel));
+    let before = descriptors();
+    for _ in 0..100 {
+        runtime.block_on(sleep(self::wheel()));
+    }
+    let ended = || descriptors() <= before;
+    assert!(
+        (0..2_000).any(|_| ended() || runtime.block_on(nap())),
+        "{before} to {}",
+        descriptors()
+    );
 
     let script = "ulimit -n 40 && exec \"$0\" --exact no_descriptor_is_left_and_none_is_needed --nocapture";
     let mut command = Command::new("sh");

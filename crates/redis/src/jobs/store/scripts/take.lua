@@ -170,9 +170,10 @@ if found[1] then
   local whole = room
   for n, id in ipairs(names) do
     local _, attempts, _, stored_limit, failure = parse(states[n])
-    local at = exact(found[2 * n])
+    local score = tonumber(found[2 * n])
     -- What is not due yet leaves room for what is.
-    if tonumber(at) > now and n > limit_ahead then break end
+    if score > now and n > limit_ahead then break end
+    local at = exact(score)
     local size = call('HSTRLEN', payload, id)
     local why = foreign(id)
     if why then

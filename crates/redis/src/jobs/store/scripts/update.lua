@@ -69,10 +69,10 @@ local function carry_out_starts()
   local ids, tokens, places = starts.ids, starts.tokens, starts.places
   local states, ends, grids = read_all(claimed, ids)
   local paused = is_paused()
-  local held, scores, after = {}, {}, {}
+  local held, scores, after, lease_ends = {}, {}, {}, {}
   for n, id in ipairs(ids) do
     local owner, attempts, at, limit, failure = parse(states[n])
-    local till = ends[n]
+    local till, lease = ends[n], starts.leases[n]
     answers[places[n]] = '0'
     if owner == tokens[n] and till and (paused or tonumber(at) > now) then
       -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
@@ -84,7 +84,9 @@ local function carry_out_starts()
       local passed = every and last_point(first, every, now)
       if passed and passed > tonumber(at) then at = exact(passed) end
       held[#held + 1] = id
-      scores[#scores + 1] = exact(now + starts.leases[n])
+      -- Most have one lease.
+      lease_ends[lease] = lease_ends[lease] or exact(now + lease)
+      scores[#scores + 1] = lease_ends[lease]
       scores[#scores + 1] = id
       after[#after + 1] = id
       after[#after + 1] = state_of(owner, exact(attempts + 1), at, starts.limits[n], failure)

@@ -8,7 +8,7 @@ use support::{
     connect,
     jobs::{Jobs, next_after_errors},
     proxy::{Network, Proxy},
-    server::{Server, keep_busy},
+    server::Server,
     soon, until,
 };
 use tickwheel::Wheel;
@@ -355,40 +355,7 @@ async fn a_server_that_evicts_is_refused() {
     }
 }
 
-/// Redis refuses a string over 512 MiB and closes the connection, which fails whatever is in the same batch.
-#[tokio::test]
-async fn a_payload_that_is_too_long_fails_alone() {
-    let server = Server::start();
-    let jobs = queue(&server.url(), &server).await;
-    jobs.counts().await.unwrap();
-    // Never written to, so it takes no memory unless it is copied.
-    let too_long = vec![0; (16 << 20) + 1];
-    let small = (0..20).map(|n| {
-        let jobs = jobs.clone();
-        async move { jobs.schedule(&format!("small-{n}"), HOUR, b"x").await }
-    });
-    let (long, small) = futures::join!(
-        jobs.schedule("long", HOUR, &too_long),
-        futures::future::join_all(small)
-    );
-    let error = long.unwrap_err();
-    assert!(
-        matches!(
-            &error,
-            Error::InvalidSetting {
-                setting: "payload",
-                ..
-            }
-        ),
-        "{error}"
-    );
-    assert!(error.to_string().contains("16 MiB"), "{error}");
-    for scheduled in small {
-        assert!(scheduled.unwrap());
-    }
-}
-
-/// A server may accept less than that. It closes the connection then, too.
+/// A server may accept no more than that. It closes the connection then, which fails whatever is in the same batch.
 #[tokio::test]
 async fn an_operation_over_a_mebibyte_has_a_batch_of_its_own() {
     let server = Server::start_with(&["--proto-max-bulk-len", "1mb"]);
@@ -415,47 +382,6 @@ async fn an_operation_over_a_mebibyte_has_a_batch_of_its_own() {
         assert!(scheduled.unwrap());
     }
     assert_eq!(jobs.counts().await.unwrap().waiting, 40);
-}
-
-#[tokio::test]
-async fn something_else_at_a_key_is_an_error_until_it_has_gone() {
-    let server = Server::start();
-    let key = "tickwheel:jobs:{q:0}:due";
-    let _: String = server.command(&["SET", key, "not ours"]);
-    let jobs = queue(&server.url(), &server).await;
-    for error in [
-        jobs.schedule("a", SECOND, b"").await.unwrap_err(),
-        jobs.cancel("a").await.unwrap_err(),
-        jobs.counts().await.unwrap_err(),
-    ] {
-        assert!(
-            matches!(&error, Error::WrongType { keys, .. } if keys.contains(&key.to_owned())),
-            "{error}"
-        );
-    }
-    let mut worker = worker(&jobs);
-    for _ in 0..2 {
-        let error = soon(worker.next()).await.unwrap().unwrap_err();
-        assert!(matches!(error, Error::WrongType { .. }), "{error}");
-    }
-    let _: i64 = server.command(&["DEL", key]);
-    // A job that was refused has left nothing behind.
-    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
-    assert_eq!(next_after_errors(&mut worker).await.id(), "a");
-}
-
-#[tokio::test]
-async fn scripts_that_redis_has_forgotten_are_sent_again() {
-    let server = Server::start();
-    let jobs = queue(&server.url(), &server).await;
-    let mut worker = worker(&jobs);
-    for _ in 0..3 {
-        let _: String = server.command(&["SCRIPT", "FLUSH"]);
-        assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
-        let job = next_after_errors(&mut worker).await;
-        let _: String = server.command(&["SCRIPT", "FLUSH"]);
-        assert!(job.done().await.unwrap());
-    }
 }
 
 #[test]
@@ -528,28 +454,4 @@ async fn a_batch_that_comes_late_is_refused() {
     let mut ids: Vec<String> = server.command(&["HKEYS", "payload"]);
     ids.sort();
     assert_eq!(ids, ["a", "c"]);
-}
-
-#[tokio::test]
-async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
-    let server = Server::start_with(&["--busy-reply-threshold", "20"]);
-    let jobs = queue(&server.url(), &server).await;
-    warm(&jobs).await;
-    let mut worker = worker(&jobs);
-    jobs.schedule("before", Duration::ZERO, b"").await.unwrap();
-    let before = next_after_errors(&mut worker).await;
-    let busy = keep_busy(&server);
-    let asked = tokio::spawn({
-        let jobs = jobs.clone();
-        async move {
-            let done = before.done().await;
-            (done, jobs.schedule("after", Duration::ZERO, b"").await)
-        }
-    });
-    sleep(300 * MS).await;
-    assert!(!asked.is_finished());
-    busy.end();
-    let (done, scheduled) = soon(asked).await.unwrap();
-    assert!(done.unwrap() && scheduled.unwrap());
-    assert_eq!(next_after_errors(&mut worker).await.id(), "after");
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture};
 use support::{
     jobs::{next, queue},
     server::Server,
@@ -13,8 +13,6 @@ use tickwheel_redis::{Cancelled, Error};
 mod support;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Short enough to be waited for.
-const SHORT: Duration = Duration::from_secs(1);
 
 fn key(what: &str) -> String {
     format!("tickwheel:jobs:{{q:0}}:{what}")
@@ -201,8 +199,18 @@ fn stored(server: &Server) -> Vec<Option<Vec<u8>>> {
     jobs.map(|what| server.command(&["DUMP", &key(what)])).collect()
 }
 
-/// Whatever key holds another type, a call that changes something says so and changes nothing, and a call that only
-/// reads says so or does not need that key.
+/// Keys that a call which changes something may do without.
+fn are_not_needed(call: &str) -> &'static [&'static str] {
+    match call {
+        "schedule" => &["claimed", "running", "dead", "state", "repeats"],
+        "repeat" => &["dead"],
+        "done" => &["claimed", "dead"],
+        _ => &[],
+    }
+}
+
+/// Whatever key holds another type, a call that may need it to change something says so and changes nothing, and a
+/// call that only reads says so or does not need that key.
 #[tokio::test]
 async fn each_call_beside_each_key_of_another_type() {
     for what in KEYS {
@@ -229,28 +237,36 @@ async fn each_call_beside_each_key_of_another_type() {
         let _: () = server.command(&["SET", &key(what), "not ours"]);
         let before = stored(&server);
         let [done, retried, snoozed, buried] = <[_; 4]>::try_from(held).unwrap();
-        let changes = [
-            ("schedule", jobs.schedule("new", HOUR, b"").await.map(drop)),
+        type Outcome<'a> = BoxFuture<'a, Result<(), Error>>;
+        // Those that do not need the key are not made.
+        let changes: [(&str, Outcome<'_>); 15] = [
+            ("schedule", jobs.schedule("new", HOUR, b"").map_ok(drop).boxed()),
             (
                 "repeat",
-                jobs.repeat("repeated", HOUR, HOUR / 2, b"").await.map(drop),
+                jobs.repeat("repeated", HOUR, HOUR / 2, b"").map_ok(drop).boxed(),
             ),
-            ("reschedule", jobs.reschedule("waiting", HOUR / 2).await.map(drop)),
-            ("cancel", jobs.cancel("waiting").await.map(drop)),
-            ("cancel of what runs", jobs.cancel("done").await.map(drop)),
-            ("revive", jobs.revive("dead").await.map(drop)),
-            ("purge", jobs.purge("dead").await.map(drop)),
-            ("revive_dead", jobs.revive_dead(10).await.map(drop)),
-            ("purge_dead", jobs.purge_dead(10).await.map(drop)),
-            ("pause", jobs.pause().await.map(drop)),
-            ("resume", jobs.resume().await.map(drop)),
-            ("done", done.done().await.map(drop)),
-            ("retry_after", retried.retry_after(HOUR).await.map(drop)),
-            ("snooze", snoozed.snooze(HOUR).await.map(drop)),
-            ("bury", buried.bury().await.map(drop)),
+            (
+                "reschedule",
+                jobs.reschedule("waiting", HOUR / 2).map_ok(drop).boxed(),
+            ),
+            ("cancel", jobs.cancel("waiting").map_ok(drop).boxed()),
+            ("cancel of what runs", jobs.cancel("done").map_ok(drop).boxed()),
+            ("revive", jobs.revive("dead").map_ok(drop).boxed()),
+            ("purge", jobs.purge("dead").map_ok(drop).boxed()),
+            ("revive_dead", jobs.revive_dead(10).map_ok(drop).boxed()),
+            ("purge_dead", jobs.purge_dead(10).map_ok(drop).boxed()),
+            ("pause", jobs.pause().map_ok(drop).boxed()),
+            ("resume", jobs.resume().map_ok(drop).boxed()),
+            ("done", done.done().map_ok(drop).boxed()),
+            ("retry_after", retried.retry_after(HOUR).map_ok(drop).boxed()),
+            ("snooze", snoozed.snooze(HOUR).map_ok(drop).boxed()),
+            ("bury", buried.bury().map_ok(drop).boxed()),
         ];
         for (call, outcome) in changes {
-            let error = outcome.expect_err(call);
+            if are_not_needed(call).contains(&what) {
+                continue;
+            }
+            let error = outcome.await.expect_err(call);
             assert!(
                 matches!(&error, Error::WrongType { keys, .. } if keys.contains(&key(what))),
                 "{call} with {what}: {error}"

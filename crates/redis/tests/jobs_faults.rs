@@ -434,7 +434,8 @@ async fn a_batch_that_comes_late_is_refused() {
         redis::cmd("EVAL")
             .arg(concat!(
                 include_str!("../src/jobs/store/scripts/prelude.lua"),
-                include_str!("../src/jobs/store/scripts/schedule.lua")
+                include_str!("../src/jobs/store/scripts/schedule.lua"),
+                "end)()"
             ))
             .arg(keys.len())
             .arg(&keys)

@@ -20,15 +20,16 @@ use crate::{
     },
 };
 
-/// A script that changes jobs, which begins with the common prelude. Its first line says whether Redis may
-/// run it when out of memory.
+/// A script that changes jobs, which begins with the common prelude and ends the function that this begins. Its
+/// first line says whether Redis may run it when out of memory.
 macro_rules! script {
     ($first:literal, $file:literal) => {
         Script::new(concat!(
             $first,
             "\n",
             include_str!("scripts/prelude.lua"),
-            include_str!($file)
+            include_str!($file),
+            "end)()"
         ))
     };
 }

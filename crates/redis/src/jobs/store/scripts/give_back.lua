@@ -2,6 +2,8 @@
 -- ARGV[3]: the token of the take. Returns how many jobs wait again.
 local token = ARGV[3]
 if is_late then return 0 end
+local wrong = wrong_type({ due, claimed, watching }, { state })
+if wrong then return wrong end
 
 local returned = 0
 if is_repeated then

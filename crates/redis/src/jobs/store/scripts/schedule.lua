@@ -5,6 +5,15 @@
 if is_repeated then return last_reply end
 if is_late then return refuse() end
 
+local repeats_some = false
+for at = 4, #ARGV, 4 do
+  repeats_some = repeats_some or string.sub(ARGV[at], 1, 5) == 'every'
+end
+-- `payload` is the first that is written.
+local wrong = wrong_type({ watching }, {})
+  or repeats_some and wrong_type({ claimed, running }, { state, repeats })
+if wrong then return wrong end
+
 local first_due = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]) or math.huge
 local earliest = first_due
 local scores = {}

@@ -11,7 +11,6 @@
 local token, limit, ahead, lease, most, again, largest, room, limit_ahead, worker = unpack(ARGV, 3)
 limit, limit_ahead, ahead, lease, most = tonumber(limit), tonumber(limit_ahead), tonumber(ahead), tonumber(lease), tonumber(most)
 largest, room, again = tonumber(largest), tonumber(room), again == '1'
-local paused = is_paused()
 local claims, refused = {}, {}
 local reply = { '', '', '', '', '', claims, refused }
 
@@ -77,7 +76,7 @@ end
 -- which the reply arrives, and what has passed by then makes its jobs late.
 local function finish(given)
   local watches, later = enlist(given)
-  local next_due, next_claim, next_running = not paused and first(due), first(claimed), first(running)
+  local next_due, next_claim, next_running = not is_paused and first(due), first(claimed), first(running)
   local next_end = next_claim or next_running
   if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
   reply[1] = exact(clock())
@@ -104,6 +103,13 @@ local function add_job(id, size, attempts, at, stored_limit)
   add(claims, id, body, exact(size), attempts, at, stored_limit ~= '0' and '1' or '0')
 end
 
+if is_late then return refuse() end
+local ended_jobs = call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
+local ended_claims = call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
+local has_dead = call('ZCARD', dead) > 0
+local wrong = wrong_type({ due, watching }, { state, payload, repeats })
+if wrong then return wrong end
+
 -- A repeated take answers with what the first one claimed and still holds.
 if is_repeated then
   local ids = cmsgpack.unpack(last_reply)
@@ -117,10 +123,9 @@ if is_repeated then
   reply[4] = '1'
   return finish(#ids)
 end
-if is_late then return refuse() end
 
 local returned = 0
-for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+for _, id in ipairs(ended_jobs) do
   local owner, attempts, at, stored_limit = read(id)
   -- Of one whose state is lost, no limit is known.
   local attempts_limit = stored_limit == '0' and most or tonumber(stored_limit)
@@ -134,12 +139,12 @@ for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMI
   end
   if waits then returned = returned + 1 end
 end
-for _, id in ipairs(call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+for _, id in ipairs(ended_claims) do
   local _, attempts, at, stored_limit, failure = read(id)
   wait(claimed, id, attempts, at, stored_limit, failure)
   returned = returned + 1
 end
-trim_dead()
+if has_dead then trim_dead() end
 
 -- Why an id is none of ours.
 local function foreign(id)
@@ -158,7 +163,7 @@ end
 
 local gone, ids = {}, {}
 local found = {}
-if limit > 0 and not paused then
+if limit > 0 and not is_paused then
   found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
 end
 if found[1] then

@@ -25,35 +25,32 @@ local function let_go_again(from, id)
 end
 
 -- The starts and the dones that are yet to be carried out, and which changes of the batch they are.
-local function none_yet()
-  return { ids = {}, tokens = {}, leases = {}, limits = {}, places = {} }
-end
+local starts, dones
 
-local starts, dones = none_yet(), none_yet()
-
-local function read_all(set, ids)
-  return call('HMGET', state, unpack(ids)), call('ZMSCORE', set, unpack(ids)), call('HMGET', repeats, unpack(ids))
+local function read_from(set, list)
+  local ids = list.ids
+  list.states = call('HMGET', state, unpack(ids))
+  list.ends = call('ZMSCORE', set, unpack(ids))
+  list.grids = call('HMGET', repeats, unpack(ids))
 end
 
 local function carry_out_dones()
-  local ids, tokens, places = dones.ids, dones.tokens, dones.places
-  local states, ends, grids = read_all(running, ids)
   local held = {}
-  for n, id in ipairs(ids) do
-    local owner, _, at = parse(states[n])
-    local till = ends[n]
-    answers[places[n]] = '0'
-    if owner == tokens[n] and till and tonumber(till) > now then
-      local first, every = grid_of(grids[n])
-      answers[places[n]] = '1'
+  for n, id in ipairs(dones.ids) do
+    local owner, _, at = parse(dones.states[n])
+    local token, till, place = dones.tokens[n], dones.ends[n], dones.places[n]
+    answers[place] = '0'
+    if owner == token and till and tonumber(till) > now then
+      local first, every = grid_of(dones.grids[n])
+      answers[place] = '1'
       if every then
         come_again(running, id, at, first, every)
         wake_if_first(id)
-        answers[places[n]] = '2'
+        answers[place] = '2'
       else
         held[#held + 1] = id
       end
-    elseif till and owner == '!' .. tokens[n] then
+    elseif till and owner == '!' .. token then
       let_go_again(running, id)
     end
   end
@@ -62,25 +59,21 @@ local function carry_out_dones()
     call('HDEL', state, unpack(held))
     call('HDEL', payload, unpack(held))
   end
-  dones = none_yet()
 end
 
 local function carry_out_starts()
-  local ids, tokens, places = starts.ids, starts.tokens, starts.places
-  local states, ends, grids = read_all(claimed, ids)
-  local paused = is_paused()
   local held, scores, after, lease_ends = {}, {}, {}, {}
-  for n, id in ipairs(ids) do
-    local owner, attempts, at, limit, failure = parse(states[n])
-    local till, lease = ends[n], starts.leases[n]
-    answers[places[n]] = '0'
-    if owner == tokens[n] and till and (paused or tonumber(at) > now) then
+  for n, id in ipairs(starts.ids) do
+    local owner, attempts, at, limit, failure = parse(starts.states[n])
+    local till, lease, place = starts.ends[n], starts.leases[n], starts.places[n]
+    answers[place] = '0'
+    if owner == starts.tokens[n] and till and (is_paused or tonumber(at) > now) then
       -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
       wait_again(claimed, id, attempts, at, limit, failure)
-    elseif owner == tokens[n] and till and tonumber(till) > now then
-      answers[places[n]] = '1'
+    elseif owner == starts.tokens[n] and till and tonumber(till) > now then
+      answers[place] = '1'
       -- This delivery is for all points that have passed.
-      local first, every = grid_of(grids[n])
+      local first, every = grid_of(starts.grids[n])
       local passed = every and last_point(first, every, now)
       if passed and passed > tonumber(at) then at = exact(passed) end
       held[#held + 1] = id
@@ -97,13 +90,16 @@ local function carry_out_starts()
     call('HSET', state, unpack(after))
     call('ZREM', claimed, unpack(held))
   end
-  starts = none_yet()
 end
 
--- No job is started and done in one batch, so it does not matter which comes first. A start takes the place of a job that is done.
+-- No job is started and done in one batch, so it does not matter which comes first. A start takes the place of a job that is done. All is
+-- read before anything is written.
 local function carry_out()
-  if dones.ids[1] then carry_out_dones() end
-  if starts.ids[1] then carry_out_starts() end
+  if dones then read_from(running, dones) end
+  if starts then read_from(claimed, starts) end
+  if dones then carry_out_dones() end
+  if starts then carry_out_starts() end
+  starts, dones = nil, nil
 end
 
 -- Every other change, of which a batch has few. Each returns its answer, or 1.
@@ -128,7 +124,7 @@ local function other_changes()
     end },
     -- Nobody holds a claim while nothing may start.
     renew = { from = { running, claimed }, act = function(from, id, lease, attempts, at, limit, failure)
-      if from == claimed and is_paused() then
+      if from == claimed and is_paused then
         wait(from, id, attempts, at, limit, failure)
         return '0'
       end
@@ -192,8 +188,7 @@ local function other_changes()
     wait_again(from, id, '0', exact(now), '0', '')
   end
 
-  return {
-    of_holder = of_holder,
+  local of_others = {
     cancel = function(id)
       if of_anybody(id, { due, claimed }, function(from) forget(from, id) end) == '1' then return '1' end
       if not call('ZSCORE', running, id) then return '0' end
@@ -217,11 +212,13 @@ local function other_changes()
     purge_dead = function(limit) return of_dead(limit, forget) end,
     pause = function()
       local changed = call('HSET', settings, 'paused', '1') == 1
+      is_paused = true
       renew = renew or changed
       return changed and '1' or '0'
     end,
     resume = function()
       local changed = call('HDEL', settings, 'paused') == 1
+      is_paused = false
       wake = wake or changed
       return changed and '1' or '0'
     end,
@@ -236,34 +233,49 @@ local function other_changes()
       return '1'
     end,
   }
-end
 
--- How many arguments each change has after its name.
-local ARGUMENTS = {
-  start = 4, done = 2, renew = 3, release = 2, unstart = 2, unfetched = 3, retry = 4, bury = 3, snooze = 3, confirm = 2,
-  cancel = 1, reschedule = 2, revive = 1, purge = 1, revive_dead = 1, purge_dead = 1, pause = 0, resume = 0, keep = 2, close = 1,
-}
+  -- How many arguments each change has after its name, but for starts and dones.
+  local arguments = {
+    renew = 3, release = 2, unstart = 2, unfetched = 3, retry = 4, bury = 3, snooze = 3, confirm = 2,
+    cancel = 1, reschedule = 2, revive = 1, purge = 1, revive_dead = 1, purge_dead = 1, pause = 0, resume = 0, keep = 2, close = 1,
+  }
+
+  return { of_holder = of_holder, of_others = of_others, arguments = arguments }
+end
 
 local at, place = 3, 0
 while at <= #ARGV do
   local change, first, second, third, fourth = unpack(ARGV, at, at + 4)
   place = place + 1
-  if change == 'start' or change == 'done' then
-    local list = change == 'start' and starts or dones
-    local n = #list.ids + 1
-    list.ids[n], list.tokens[n], list.leases[n], list.limits[n], list.places[n] = first, second, third, fourth, place
+  if change == 'start' then
+    starts = starts or { ids = {}, tokens = {}, leases = {}, limits = {}, places = {} }
+    local n = #starts.ids + 1
+    starts.ids[n], starts.tokens[n], starts.leases[n], starts.limits[n], starts.places[n] = first, second, third, fourth, place
+    at = at + 5
+  elseif change == 'done' then
+    dones = dones or { ids = {}, tokens = {}, places = {} }
+    local n = #dones.ids + 1
+    dones.ids[n], dones.tokens[n], dones.places[n] = first, second, place
+    at = at + 3
   else
+    if not other then
+      -- Nothing has been written yet.
+      local wrong = wrong_type({ due, claimed, running, dead, watching }, { state, payload, repeats })
+      if wrong then return wrong end
+      other = other_changes()
+    end
     -- In the order in which they were asked for.
     carry_out()
-    other = other or other_changes()
-    if other[change] then
-      answers[place] = other[change](first, second)
+    if other.of_others[change] then
+      answers[place] = other.of_others[change](first, second)
     else
       answers[place] = other.of_holder(change, first, second, third, fourth)
     end
+    at = at + 1 + other.arguments[change]
   end
-  at = at + 1 + ARGUMENTS[change]
 end
+local wrong = not other and wrong_type({ due, running, watching }, { payload })
+if wrong then return wrong end
 carry_out()
 local reply = table.concat(answers, ' ')
 remember(reply)

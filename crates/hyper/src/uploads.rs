@@ -108,8 +108,18 @@ impl Upload {
 
     /// The handler has got a frame, which may be the last that has bytes.
     pub(crate) fn receive(&mut self, bytes: usize, is_last: bool) {
-        if let Upload::Ongoing(ongoing) = self {
-            ongoing.receive(bytes, is_last);
+        let Upload::Ongoing(ongoing) = self else {
+            return;
+        };
+        let connection = ongoing.token.connection().clone();
+        let received = &connection.uploads.received;
+        received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if is_last {
+            // This ends a wait without a reading of the clock.
+            ongoing.is_unread = false;
+            *self = Upload::empty(&connection);
+        } else {
+            ongoing.end_wait();
         }
     }
 
@@ -148,33 +158,22 @@ impl Ongoing {
         }
     }
 
-    fn receive(&mut self, bytes: usize, is_last: bool) {
-        let connection = self.token.connection();
-        let received = &connection.uploads.received;
-        received.fetch_add(bytes as u64, Ordering::Relaxed);
-        if is_last {
-            self.is_unread = false;
-            self.end();
-        } else if self.wait == Wait::Now {
+    fn end_wait(&mut self) {
+        if self.wait == Wait::Now {
             self.wait = Wait::Before;
+            let connection = self.token.connection();
             connection.uploads.lock().end(connection.now());
         }
-    }
-
-    /// There is nothing more to wait for.
-    fn end(&mut self) {
-        let connection = self.token.connection();
-        // A body that nobody has waited for says nothing of the waits for others.
-        if self.wait != Wait::Never {
-            connection.uploads.lock().end_body(self.wait == Wait::Now);
-            self.wait = Wait::Never;
-        }
-        connection.end_upload(self.is_unread);
     }
 }
 
 impl Drop for Ongoing {
     fn drop(&mut self) {
-        self.end();
+        let connection = self.token.connection();
+        // A body that nobody has waited for says nothing of the waits for others.
+        if self.wait != Wait::Never {
+            connection.uploads.lock().end_body(self.wait == Wait::Now);
+        }
+        connection.end_upload(self.is_unread);
     }
 }

@@ -1,10 +1,20 @@
 //! Clients and programs that do their worst.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use tickwheel::Wheel;
 use tickwheel_hyper::{ConnectionLimits, Ended};
-use tokio::{io::AsyncWriteExt, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::{JoinSet, yield_now},
+    time::timeout,
+};
 
 use crate::support::{Client, GET, builder, frames::*, ms, open, open_with, pause, usual_limits};
 
@@ -114,4 +124,53 @@ async fn the_limits_outlive_a_wheel_that_is_shut_down_or_full() {
     for (_client, server) in full {
         server.ends(Ended::Idle, 610).await;
     }
+}
+
+/// On several threads, where a change, a request, the end of a connection and the shutdown cross anywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn changes_that_cross_with_requests_lose_no_connection() {
+    const FAR: Duration = Duration::from_secs(3_600);
+    let limits = ConnectionLimits::new(&Wheel::new()).grace(Duration::from_secs(60));
+    let mut clients = JoinSet::new();
+    let answered = Arc::new(AtomicU32::new(0));
+    for number in 0..32 {
+        let (limits, answered) = (limits.clone(), answered.clone());
+        clients.spawn(async move {
+            while answered.load(Ordering::Relaxed) < 5_000 {
+                let (mut client, _server) = open(&limits);
+                for _ in 0..=number % 8 {
+                    // Its connection may have been ended between two requests.
+                    if !client.send(GET).await || client.read(&mut [0; 200]).await.unwrap_or(0) == 0 {
+                        break;
+                    }
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    let mut changes = 0;
+    while answered.load(Ordering::Relaxed) < 5_000 {
+        changes += 1;
+        limits.set_header((changes % 5 != 0).then_some(FAR));
+        limits.set_body_progress((changes % 7 != 0).then_some((FAR, 1)));
+        limits.set_idle((changes % 3 != 0).then_some(FAR));
+        yield_now().await;
+        // Now and then, all that are idle end at once.
+        if changes % 50 == 0 {
+            let before = limits.stats().idle;
+            limits.set_idle(Some(Duration::ZERO));
+            while limits.stats().idle == before && answered.load(Ordering::Relaxed) < 5_000 {
+                yield_now().await;
+            }
+        }
+    }
+    clients.join_all().await;
+    let shutdown = timeout(Duration::from_secs(30), limits.shutdown());
+    shutdown.await.expect("all connections end");
+    let stats = limits.stats();
+    assert_eq!(
+        (stats.open, stats.grace, stats.header, stats.body_progress),
+        (0, 0, 0, 0)
+    );
+    assert!(stats.idle > 0, "{changes} changes");
 }

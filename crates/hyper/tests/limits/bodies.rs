@@ -183,16 +183,21 @@ async fn a_stream_of_http2_that_is_not_ended_is_cut_off() {
 
 /// One that keeps its request after the response.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_keeps_an_empty_body_keeps_no_connection_busy() {
-    let (client, server) = open(&usual_limits());
-    let mut client = Http2Client::new(client, OPEN).await;
-    client.send(get(1, "/keep")).await;
-    tokio::spawn(client.repeat([], 1_000));
-    server.ends(Ended::Idle, 600).await;
-
-    let (mut client, server) = open(&usual_limits());
-    client.send("GET /keep HTTP/1.1\r\nhost: a\r\n\r\n").await;
-    server.ends(Ended::Idle, 600).await;
+async fn a_handler_that_keeps_a_body_that_has_ended_keeps_no_connection_busy() {
+    let post = [post_of("5", 1, "/keep"), frame(DATA, END_STREAM, 1, b"hello")].concat();
+    for request in [get(1, "/keep"), post] {
+        let (client, server) = open(&usual_limits());
+        let mut client = Http2Client::new(client, OPEN).await;
+        client.send(request).await;
+        tokio::spawn(client.repeat([], 1_000));
+        server.ends(Ended::Idle, 600).await;
+    }
+    let post = format!("{}hello", POST.replace("1000", "5").replace("/length", "/keep"));
+    for request in ["GET /keep HTTP/1.1\r\nhost: a\r\n\r\n", &post] {
+        let (mut client, server) = open(&usual_limits());
+        client.send(request).await;
+        server.ends(Ended::Idle, 600).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::{convert::Infallible, error::Error, sync::LazyLock};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http::{Request, Response, StatusCode};
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper_util::rt::TokioIo;
 use tickwheel_hyper::RequestBody;
@@ -58,8 +58,11 @@ pub(crate) async fn handle(
             }
             full(format!("{frames} frames"))
         }
-        // Works on with the request for an hour.
+        // Reads the body to its last byte, and works on with the request for an hour.
         "/keep" => {
+            while !request.body().is_end_stream() {
+                request.body_mut().frame().await.transpose()?;
+            }
             tokio::spawn(async move {
                 pause(3_600_000).await;
                 drop(request);

@@ -172,6 +172,44 @@ impl<C: Connection> DelayedJobs<C> {
         self.with_settings(settings)
     }
 
+    /// Sets how many jobs of the queue run at once, over all workers of the fleet: any number unless set, and
+    /// again with `u64::MAX`.
+    ///
+    /// A job that is claimed or running counts, until it is finished or its lease has ended: the jobs of a
+    /// worker that has died keep their places for that long. When one ends, the next is started by whichever
+    /// worker asks first, in the order in which they are due. Of jobs that run already, none ends.
+    ///
+    /// The setting is stored with the queue at the first use of this handle, for all programs: the last one
+    /// stored holds, and a handle without one changes nothing. The number is divided by the partitions and
+    /// rounded down, so that a queue of several partitions may run less than that at once: use one partition
+    /// unless the limit is large. With a smaller number than there are partitions, calls return
+    /// [`Error::InvalidSetting`].
+    ///
+    /// Use it to spare what the jobs use, and not for mutual exclusion: a worker that was suspended for longer
+    /// than its lease may still work on a job that does not count any more. The fewer may run, the less is hidden
+    /// of the round trips between two jobs; see `docs/limits.md` for what it costs.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(wheel: tickwheel::Wheel, connection: redis::aio::ConnectionManager) -> Result<(), tickwheel_redis::Error> {
+    /// use tickwheel_redis::DelayedJobs;
+    ///
+    /// // Their provider takes ten requests at a time.
+    /// let invoices = DelayedJobs::new(&wheel, connection, "invoices").max_running(10);
+    /// let worker = invoices.worker().start();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn max_running(self, jobs: u64) -> DelayedJobs<C> {
+        let settings = HandleSettings {
+            max_running: Some(jobs),
+            ..self.queue.settings
+        };
+        self.with_settings(settings)
+    }
+
     fn with_settings(self, settings: HandleSettings) -> DelayedJobs<C> {
         let (partitions, notifications) = (self.queue.given, self.queue.notifications.clone());
         DelayedJobs::with(self.queue.with(partitions, notifications, settings))

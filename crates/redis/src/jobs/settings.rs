@@ -33,6 +33,8 @@ pub(super) struct HandleSettings {
     pub(super) answer_within: Duration,
     /// How many dead jobs the queue keeps and for how long, if this handle says so.
     pub(super) keep_dead: Option<(u64, Duration)>,
+    /// How many jobs of the queue run at once, or `u64::MAX` for any number, if this handle says so.
+    pub(super) max_running: Option<u64>,
 }
 
 impl Default for HandleSettings {
@@ -41,6 +43,7 @@ impl Default for HandleSettings {
             max_payload: 1 << 20,
             answer_within: Duration::from_secs(2),
             keep_dead: None,
+            max_running: None,
         }
     }
 }
@@ -62,6 +65,22 @@ impl HandleSettings {
             );
         }
         Ok(())
+    }
+
+    /// Returns how many jobs of each partition run at once, if this handle says so.
+    pub(super) fn max_running_of_each(&self, partitions: usize) -> Result<Option<u64>, Error> {
+        let Some(most) = self.max_running else {
+            return Ok(None);
+        };
+        let each = most / partitions as u64;
+        if each == 0 {
+            wrong(
+                "max_running",
+                most.to_string(),
+                "as many as the queue has partitions, or more",
+            )?;
+        }
+        Ok(Some(each))
     }
 }
 

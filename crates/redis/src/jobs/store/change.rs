@@ -90,6 +90,10 @@ pub(in crate::jobs) enum Change<'a> {
         count: u64,
         age: Duration,
     },
+    /// Limits how many jobs run at once, or no more does so.
+    LimitRunning {
+        most: Option<u64>,
+    },
     /// Of a worker that ends, by the name under which it listens.
     Close {
         worker: Nonce,
@@ -132,6 +136,9 @@ impl Change<'_> {
             Change::KeepDead { count, age } => {
                 with(of_id("keep", &count.min(LARGEST_NUMBER).to_string()), time(age))
             }
+            Change::LimitRunning { most } => {
+                of_id("limit", &most.unwrap_or(0).min(LARGEST_NUMBER).to_string())
+            }
             Change::Close { worker } => of_id("close", &worker.to_string()),
         };
         arguments.into_iter().map(String::into_bytes).collect()
@@ -153,7 +160,7 @@ pub(in crate::jobs) enum Finished {
     /// The job was lost before, and nothing has changed.
     Lost,
     Done,
-    /// The job waits for the next point of its grid.
+    /// The job waits for the next point of its grid, or another may start in its place.
     ComesAgain,
 }
 
@@ -269,6 +276,7 @@ mod tests {
             Change::Pause,
             Change::Resume,
             Change::KeepDead { count: 1, age: delay },
+            Change::LimitRunning { most: Some(1) },
             Change::Close { worker: Nonce::new() },
         ];
         // Starts and dones are not in the table.

@@ -126,6 +126,7 @@ impl Queue {
             });
         }
         self.settings.check()?;
+        let max_running = self.settings.max_running_of_each(self.partitions.len())?;
         let attempt = self.settings.answer_within;
         repeat(attempt, deadline, || self.server.check_policy()).await?;
         let call = OPEN
@@ -161,15 +162,20 @@ impl Queue {
         }
         if let Some((count, age)) = self.settings.keep_dead {
             let count = count.div_ceil(self.partitions.len() as u64);
-            let keep = Change::KeepDead { count, age };
-            try_join_all(
-                self.partitions
-                    .iter()
-                    .map(|partition| partition.change(keep, deadline)),
-            )
-            .await?;
+            self.set(Change::KeepDead { count, age }, deadline).await?;
+        }
+        if let Some(most) = max_running {
+            let most = (self.settings.max_running != Some(u64::MAX)).then_some(most);
+            self.set(Change::LimitRunning { most }, deadline).await?;
         }
         Ok(())
+    }
+
+    /// Stores a setting with all partitions.
+    async fn set(&self, setting: Change<'_>, deadline: Instant) -> Result<(), Error> {
+        let partitions = self.partitions.iter();
+        let changes = partitions.map(|partition| partition.change(setting, deadline));
+        try_join_all(changes).await.map(drop)
     }
 
     /// Sends a call that may be carried out twice, and repeats it until it is answered or

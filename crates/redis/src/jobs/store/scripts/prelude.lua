@@ -14,7 +14,8 @@
 -- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a worker counts as there. Those in
 -- `watching`, a few, look when a job becomes due and are told of one that is due earlier. Those in `idle` are told when one of the few
 -- has no more room. So a due job costs a few takes, however many workers are idle.
--- `settings` holds "paused" while no job may start, and "keep": how many dead jobs are kept, and for how long.
+-- `settings` holds "paused" while no job may start, "running": how many may run at once, if that is limited, and "keep": how many dead
+-- jobs are kept, and for how long.
 -- `last` holds the last call of each sender: its name, its time and its reply. A repeated call answers as the first did. One that finds
 -- another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
 -- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves to another node, Redis runs
@@ -34,7 +35,8 @@ local now = clock()
 
 -- Where another program has written to one of the keys, a script would stop halfway. So each key is read or has its type looked at before
 -- anything is written: these three here, others by what each script reads, and the rest by `wrong_type`, which costs a call for each key.
-local is_paused = call('HEXISTS', settings, 'paused') == 1
+local paused, most_running = unpack(call('HMGET', settings, 'paused', 'running'))
+local is_paused = paused ~= false
 local idle_workers = call('ZCOUNT', idle, '-inf', '(+inf')
 local past, last_reply = match(call('HGET', last, sender) or '', '^(%S+) %d+ (.*)$')
 local is_repeated = past == name
@@ -194,6 +196,15 @@ local function let_go(from, id)
   return every ~= nil
 end
 
+-- Returns how many more jobs may be in these sets together, under leases that last. Who has died keeps a job there until its lease ends.
+local function room_in(...)
+  if is_paused then return 0 end
+  local left = tonumber(most_running or 'inf') or math.huge
+  if left == math.huge then return left end
+  for _, set in ipairs({ ... }) do left = left - call('ZCOUNT', set, exact(now), '(+inf') end
+  return math.max(left, 0)
+end
+
 -- How many workers watch, and how many of the idle are called at most to reach one.
 local WATCHERS, CALLS = 2, 8
 -- No job has an empty id, and no worker an empty name. Its score is behind every time.
@@ -230,7 +241,7 @@ end
 
 -- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left that watches.
 local function hint()
-  if is_paused then return end
+  if room_in(running, claimed) == 0 then return end
   local heard = 0
   for _, worker in ipairs(call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, 2 * WATCHERS + 1)) do
     local reached = publish(worker)
@@ -252,7 +263,7 @@ end
 
 -- Tells an idle worker of a job that nobody has taken though it has been due for long.
 local function hint_if_overdue()
-  if idle_workers == 0 or is_paused then return end
+  if idle_workers == 0 or room_in(running, claimed) == 0 then return end
   local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
   if first and first + PROMPT < now then call_idle(1) end
 end

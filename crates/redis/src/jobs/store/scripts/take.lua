@@ -76,7 +76,9 @@ end
 -- which the reply arrives, and what has passed by then makes its jobs late.
 local function finish(given)
   local watches, later = enlist(given)
-  local next_due, next_claim, next_running = not is_paused and first(due), first(claimed), first(running)
+  local next_due, next_claim, next_running = first(due), first(claimed), first(running)
+  -- Where no more jobs may run, the end of one wakes those that watch.
+  if next_due and tonumber(next_due) <= now + ahead and room_in(running, claimed) == 0 then next_due = nil end
   local next_end = next_claim or next_running
   if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
   reply[1] = exact(clock())
@@ -163,8 +165,10 @@ end
 
 local gone, ids = {}, {}
 local found = {}
-if limit > 0 and not is_paused then
-  found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
+local allowed = math.min(limit, 60)
+if allowed > 0 then allowed = math.min(allowed, room_in(running, claimed)) end
+if allowed > 0 then
+  found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, allowed, 'WITHSCORES')
 end
 if found[1] then
   local names = {}

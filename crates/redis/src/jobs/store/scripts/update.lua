@@ -9,6 +9,8 @@ if is_late then return refuse() end
 
 local answers = {}
 local wake, renew = false, false
+-- Whether a job may have stopped running or being claimed, and the changes of the batch by which its holder has let it go.
+local freed, ended = false, {}
 
 -- Workers look again when there is another first one.
 local function wake_if_first(id)
@@ -40,6 +42,7 @@ local function carry_out_dones()
     local owner, _, at = parse(dones.states[n])
     local token, till, place = dones.tokens[n], dones.ends[n], dones.places[n]
     answers[place] = '0'
+    ended[#ended + 1] = place
     if owner == token and till and tonumber(till) > now then
       local first, every = grid_of(dones.grids[n])
       answers[place] = '1'
@@ -62,12 +65,13 @@ local function carry_out_dones()
 end
 
 local function carry_out_starts()
+  local room = room_in(running)
   local held, scores, after, lease_ends = {}, {}, {}, {}
   for n, id in ipairs(starts.ids) do
     local owner, attempts, at, limit, failure = parse(starts.states[n])
     local till, lease, place = starts.ends[n], starts.leases[n], starts.places[n]
     answers[place] = '0'
-    if owner == starts.tokens[n] and till and (is_paused or tonumber(at) > now) then
+    if owner == starts.tokens[n] and till and (#held >= room or tonumber(at) > now) then
       -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
       wait_again(claimed, id, attempts, at, limit, failure)
     elseif owner == starts.tokens[n] and till and tonumber(till) > now then
@@ -222,6 +226,18 @@ local function other_changes()
       wake = wake or changed
       return changed and '1' or '0'
     end,
+    -- Of jobs that run already, none ends.
+    limit = function(most)
+      if most == '0' then
+        most_running = false
+        call('HDEL', settings, 'running')
+      else
+        most_running = most
+        call('HSET', settings, 'running', most)
+      end
+      wake = true
+      return '1'
+    end,
     keep = function(count, long)
       call('HSET', settings, 'keep', count .. ' ' .. long)
       trim_dead()
@@ -238,6 +254,7 @@ local function other_changes()
   local arguments = {
     renew = 3, release = 2, unstart = 2, unfetched = 3, retry = 4, bury = 3, snooze = 3, confirm = 2,
     cancel = 1, reschedule = 2, revive = 1, purge = 1, revive_dead = 1, purge_dead = 1, pause = 0, resume = 0, keep = 2, close = 1,
+    limit = 1,
   }
 
   return { of_holder = of_holder, of_others = of_others, arguments = arguments }
@@ -268,8 +285,10 @@ while at <= #ARGV do
     carry_out()
     if other.of_others[change] then
       answers[place] = other.of_others[change](first, second)
+      freed = true
     else
       answers[place] = other.of_holder(change, first, second, third, fourth)
+      if change ~= 'renew' then ended[#ended + 1] = place end
     end
     at = at + 1 + other.arguments[change]
   end
@@ -277,6 +296,16 @@ end
 local wrong = not other and wrong_type({ due, running, watching }, { payload })
 if wrong then return wrong end
 carry_out()
+-- What waited for one of them to end may start now, in the process that has ended it or in another.
+if most_running and (freed or ended[1]) then
+  local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
+  if first and first <= now and room_in(running, claimed) > 0 then
+    wake = true
+    for _, change in ipairs(ended) do
+      if answers[change] == '1' then answers[change] = '2' end
+    end
+  end
+end
 local reply = table.concat(answers, ' ')
 remember(reply)
 if renew then have_renewed() end

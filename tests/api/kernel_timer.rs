@@ -1,21 +1,21 @@
 //! The feature `precise`: wheels that wait on a timer of the kernel.
 
-use crate::support;
+use crate::{panics::panic_of, support};
 
 use std::{
     env,
-    future::pending,
+    future::{Future, pending},
     io::{BufRead, BufReader},
-    panic::{self, AssertUnwindSafe, catch_unwind},
+    panic,
     process::{self, Command, Stdio},
     sync::mpsc,
-    task::Waker,
+    task::{Context, Waker},
     thread,
     time::{Duration, Instant},
 };
 
 use futures::{executor::block_on, future::join_all};
-use tickwheel::{BuildError, Wheel};
+use tickwheel::{BuildError, Wheel, time};
 use tokio::runtime::{Builder, Runtime};
 
 use support::{
@@ -71,6 +71,18 @@ fn a_short_tick_and_a_wheel_that_asks_for_it_wait_on_the_kernel() {
 }
 
 #[test]
+fn the_global_wheel_may_wait_on_the_kernel_too() {
+    if !in_own_process(the_global_wheel_may_wait_on_the_kernel_too, "") {
+        return;
+    }
+    Wheel::builder().kernel_timer(true).build_global().unwrap();
+    runtime(1).block_on(async {
+        time::sleep(ms(1)).await;
+        assert!(Wheel::global().snapshot().engines[0].kernel_timer);
+    });
+}
+
+#[test]
 fn a_clock_that_a_test_may_pause_is_tokio_s() {
     for runtime in [paused_runtime(), real_runtime()] {
         assert!(!is_on_kernel(&runtime, &wheel()));
@@ -100,17 +112,20 @@ fn a_runtime_without_io_panics_in_tokios_words_and_spoils_nothing() {
     for wheel in [wheel(), asking] {
         let mut sleep = Box::pin(wheel.sleep(ms(1)));
         let mut timeout = Box::pin(wheel.timeout(ms(1), pending::<()>()));
-        let mut polls: [&mut dyn FnMut(); 2] = [&mut || without_io.block_on(&mut sleep), &mut || {
-            _ = without_io.block_on(&mut timeout)
+        // By hand, because `block_on` is where a future that it polls panics.
+        let cx = || Context::from_waker(Waker::noop());
+        let mut polls: [&mut dyn FnMut(); 2] = [&mut || _ = sleep.as_mut().poll(&mut cx()), &mut || {
+            _ = timeout.as_mut().poll(&mut cx())
         }];
         for poll in &mut polls {
-            let panic = catch_unwind(AssertUnwindSafe(poll)).unwrap_err();
-            let message = panic.downcast_ref::<String>().expect("it has a hint");
+            let _entered = without_io.enter();
+            let (message, file) = panic_of(poll);
             assert!(
                 message.starts_with("A Tokio 1.x context was found, but IO is disabled. Call `enable_io`")
                     && message.ends_with("or its builder asked for it."),
                 "{message}"
             );
+            assert_eq!(file, file!());
         }
         assert!(wheel.snapshot().engines.is_empty());
         assert_eq!((wheel.pending(), wheel.metrics().registered), (0, 0));

@@ -83,8 +83,10 @@ impl TimerFd {
             Err(panic) => {
                 let words = panic.downcast_ref::<&str>().copied();
                 let words = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-                let with_hint = words.map(|words| format!("{words} {HINT}"));
-                resume_unwind(with_hint.map_or(panic, |message| Box::new(message)))
+                match words {
+                    Some(words) => panic!("{words} {HINT}"),
+                    None => resume_unwind(panic),
+                }
             }
         }
     }

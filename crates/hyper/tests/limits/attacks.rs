@@ -1,6 +1,7 @@
 //! Clients and programs that do their worst.
 
 use std::{
+    iter,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -47,6 +48,17 @@ async fn a_client_that_has_closed_its_half_holds_nothing() {
         let (_, at) = server.end().await;
         assert!(at <= 1_001, "{request:?} after {at} ms");
     }
+}
+
+/// HTTP/1 has no pings, but hyper skips empty lines before a head.
+#[tokio::test(start_paused = true)]
+async fn empty_lines_are_a_head_that_is_not_complete() {
+    let (mut client, server) = open(&usual_limits());
+    client.send(GET).await;
+    client.read_to("hello").await;
+    pause(100).await;
+    tokio::spawn(async move { client.send_each(iter::repeat("\r\n"), 50).await });
+    server.ends(Ended::Header, 100 + 300).await;
 }
 
 /// What h2 holds of a response goes with its stream.

@@ -12,7 +12,7 @@ pub(crate) use untracked::Resource;
 mod tracked {
     use std::{panic::Location, task::Poll, time::Duration};
 
-    use tracing::{Span, span, trace, trace_span};
+    use tracing::{Span, trace, trace_span};
 
     /// A timer's spans. There are none unless a subscriber enables them.
     #[derive(Debug)]
@@ -73,30 +73,23 @@ mod tracked {
 
         /// Enters the timer's spans for a poll.
         // No closure, because a panic would name that instead of the caller.
-        pub(crate) fn enter(&self) -> Entered<'_> {
-            let spans = self.0.as_deref();
-            Entered(spans.map(|spans| [&spans.resource, &spans.operation, &spans.poll].map(Span::enter)))
+        pub(crate) fn enter(&self) -> impl Sized {
+            let spans = self.0.as_deref()?;
+            let entered = [&spans.resource, &spans.operation, &spans.poll].map(Span::enter);
+            let [resource, operation, poll] = entered;
+            // Left from the inside out.
+            Some((poll, operation, resource))
         }
-    }
 
-    /// The spans of a timer while it is polled.
-    pub(crate) struct Entered<'a>(Option<[span::Entered<'a>; 3]>);
-
-    impl Entered<'_> {
-        /// Reports the outcome of the poll.
-        pub(crate) fn leave<T>(self, polled: Poll<T>) -> Poll<T> {
-            if let Some([resource, operation, poll]) = self.0 {
+        /// Reports the outcome of a poll, inside the spans.
+        pub(crate) fn report<T>(&self, polled: &Poll<T>) {
+            if self.0.is_some() {
                 trace!(
                     target: "runtime::resource::poll_op",
                     op_name = "poll_elapsed",
                     is_ready = polled.is_ready(),
                 );
-                // From the inside out.
-                drop(poll);
-                drop(operation);
-                drop(resource);
             }
-            polled
         }
     }
 
@@ -137,17 +130,9 @@ mod untracked {
         pub(crate) fn restart(&mut self, _: &'static str, _: impl FnOnce() -> Duration) {}
 
         #[inline]
-        pub(crate) fn enter(&self) -> Entered {
-            Entered
-        }
-    }
+        pub(crate) fn enter(&self) -> impl Sized {}
 
-    pub(crate) struct Entered;
-
-    impl Entered {
         #[inline]
-        pub(crate) fn leave<T>(self, polled: Poll<T>) -> Poll<T> {
-            polled
-        }
+        pub(crate) fn report<T>(&self, _: &Poll<T>) {}
     }
 }

@@ -315,29 +315,34 @@ impl Sleep {
     #[track_caller]
     pub(crate) fn poll_after(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        let operation = resource.enter();
+        let _spans = resource.enter();
         let polled = if timer.waits(cx.waker()) {
             Poll::Pending
         } else {
             poll_further(timer, had_budget, cx)
         };
-        operation.leave(polled)
+        resource.report(&polled);
+        polled
     }
 
     /// Polls the sleep on the task's budget, but has it wake by the wakers that `waker` makes, and no others.
     #[track_caller]
     pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker, cx: &mut Context<'_>) -> Poll<()> {
         ready!(HadBudget(false).poll(cx));
-        let operation = self.resource.enter();
-        ready!(operation.leave(self.timer.poll_with(waker)));
+        let _spans = self.resource.enter();
+        let polled = self.timer.poll_with(waker);
+        self.resource.report(&polled);
+        ready!(polled);
         spend_budget(cx)
     }
 
     /// Polls the sleep for a caller that minds the task's budget.
     #[track_caller]
     pub(crate) fn poll_without_budget(&mut self, waker: &Waker) -> Poll<()> {
-        let operation = self.resource.enter();
-        operation.leave(self.timer.poll_further(waker))
+        let _spans = self.resource.enter();
+        let polled = self.timer.poll_further(waker);
+        self.resource.report(&polled);
+        polled
     }
 
     /// Ends the wait because the future that the sleep times has completed. The timer leaves the wheel now,

@@ -4,15 +4,13 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     hash::{BuildHasher, Hasher, RandomState},
-    mem,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use tokio::{
-    sync::Notify,
     task::JoinHandle,
     time::{Instant, MissedTickBehavior},
 };
@@ -254,7 +252,8 @@ impl PeriodicBuilder {
         let shared = series.clone();
         let task = runtime.spawn(async move {
             let mut permit = permit?;
-            while shared.wait(&mut interval, &mut permit).await? {
+            poll_fn(|cx| Poll::Ready(shared.begin(&mut permit, cx.waker()))).await?;
+            while shared.wait(&mut interval, &permit).await? {
                 run().await;
                 shared.finish_run();
                 after_run(&mut interval);
@@ -274,14 +273,10 @@ impl PeriodicBuilder {
 /// The task of the series alternates between waiting and running. If it is stopped while it waits, it ends at
 /// once; if it is stopped during a run, it ends after that run.
 #[derive(Default)]
-struct Series {
-    state: Mutex<State>,
-    /// Wakes the task when the series is stopped.
-    notify_stop: Notify,
-}
+struct Series(Mutex<State>);
 
 /// This is behind one lock, so that a stop comes either before a run or during it.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct State {
     /// The number of runs that have finished.
     runs: u64,
@@ -289,35 +284,37 @@ struct State {
     running: bool,
     /// Whether the series was stopped, so that no other run starts.
     stopped: bool,
+    /// Wakes the task of the series, which always has the same waker.
+    task: Option<Waker>,
 }
 
 impl Series {
+    /// Makes a stop and a shutdown wake the task of the series.
+    fn begin(&self, permit: &mut Permit<Waker>, task: &Waker) -> Result<(), SleepError> {
+        lock(&self.0).task = Some(task.clone());
+        permit.keep_waker(task)
+    }
+
     /// Waits for the next run. Returns `false` if the series has been stopped.
-    async fn wait(&self, interval: &mut Interval, permit: &mut Permit<Waker>) -> Result<bool, SleepError> {
-        let mut stopped = pin!(self.notify_stop.notified());
-        let mut is_first_poll = true;
+    async fn wait(&self, interval: &mut Interval, permit: &Permit<Waker>) -> Result<bool, SleepError> {
+        // A series whose runs take longer than its period would otherwise outlive a shutdown.
+        permit.check()?;
         poll_fn(|cx| {
-            if stopped.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
+            let is_due = interval.poll_tick(cx).is_ready();
+            let mut state = lock(&self.0);
+            if is_due || state.stopped {
+                state.running = !state.stopped;
+                return Poll::Ready(Ok(state.running));
             }
-            // A series whose runs take longer than its period would otherwise outlive a shutdown.
-            if mem::take(&mut is_first_poll) {
-                permit.check()?;
-            }
-            if interval.poll_tick(cx).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            permit.keep_waker(cx.waker())?;
+            drop(state);
+            permit.check()?;
             Poll::Pending
         })
-        .await?;
-        let mut state = lock(&self.state);
-        state.running = !state.stopped;
-        Ok(state.running)
+        .await
     }
 
     fn finish_run(&self) {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.0);
         state.running = false;
         state.runs += 1;
     }
@@ -408,8 +405,12 @@ impl Periodic {
     /// # }
     /// ```
     pub fn stop(&self) {
-        lock(&self.series.state).stopped = true;
-        self.series.notify_stop.notify_one();
+        let mut state = lock(&self.series.0);
+        state.stopped = true;
+        // A run in progress is left alone.
+        let waiting = if state.running { None } else { state.task.take() };
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Makes dropping the handle end the series, as tokio-util's `AbortOnDropHandle` does for a task.
@@ -450,7 +451,7 @@ impl Periodic {
     /// # }
     /// ```
     pub fn runs(&self) -> u64 {
-        lock(&self.series.state).runs
+        lock(&self.series.0).runs
     }
 
     /// Returns `true` if the series has ended.
@@ -467,7 +468,7 @@ impl Periodic {
     /// # }
     /// ```
     pub fn is_finished(&self) -> bool {
-        let state = *lock(&self.series.state);
+        let state = lock(&self.series.0);
         state.stopped && !state.running || self.task.is_finished()
     }
 }

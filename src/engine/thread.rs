@@ -302,9 +302,13 @@ impl Thread {
     #[inline]
     fn find_place(&self, wheel: &WheelRef, task: WakerId) -> (Option<Id>, Option<usize>) {
         let index = worker_index();
+        let given = wheel.builder_runtime();
+        if given.is_some() && index.is_none() {
+            return (given, None);
+        }
         let here = self.find_runtime(|| index, task);
         self.learn_if_unknown(here, index, task);
-        match wheel.builder_runtime() {
+        match given {
             // Of the workers of another runtime, the index means nothing there.
             Some(given) => (Some(given), index.filter(|_| here == Some(given))),
             None => (here, index),

@@ -314,6 +314,7 @@ impl Wheel {
     }
 
     /// Returns the rosters for what begins to wait on this thread.
+    #[inline]
     pub(crate) fn rosters(&self) -> &Rosters {
         &self.0.rosters[number::get() & (self.0.rosters.len() - 1)]
     }

@@ -145,12 +145,15 @@ impl<M> Roster<M> {
         let mut guard = lock(&self.members);
         let Some(members) = guard.as_mut() else { return };
         let member = members.remove(place);
-        // After a burst, an empty roster frees its memory.
-        let has_emptied = members.is_empty() && members.capacity() > RETAINED;
-        let emptied = has_emptied.then(|| mem::take(members));
-        drop(guard);
+        if members.is_empty() && members.capacity() > RETAINED {
+            // After a burst, an empty roster frees its memory.
+            let emptied = mem::take(members);
+            drop(guard);
+            drop(emptied);
+        } else {
+            drop(guard);
+        }
         drop(member);
-        drop(emptied);
     }
 
     pub(crate) fn close(&self) -> impl Iterator<Item = M> + use<M> {

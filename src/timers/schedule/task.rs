@@ -107,7 +107,12 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     /// Puts a new task into the wheel, then on the roster.
     #[track_caller]
     pub(super) fn register(wheel: &Wheel, deadline: Moment, now: Moment, future: F) -> Arc<Task<F>> {
-        let runtime = wheel.runtime();
+        let shared = wheel.shared();
+        let here = if shared.builder_runtime().is_some() {
+            None
+        } else {
+            Some(Handle::current())
+        };
         let mut permit = match Permit::take(&wheel.rosters().tasks) {
             Ok(permit) => permit,
             Err(refused) => return Task::new(deadline, Progress::Never(refused.into())),
@@ -117,8 +122,13 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         // With no lock held, because this may begin an engine or end one, and panics if the runtime has no
         // timers.
         let waker = Waker::from(task.clone());
-        let (here, now) = (Some(runtime.id()), Reading::current(now));
-        let timer = Timer::started(wheel.reference_here(), here, waker, deadline, now);
+        let (id, now) = (here.as_ref().map(Handle::id), Reading::current(now));
+        let timer = Timer::started(wheel.reference_here(), id, waker, deadline, now);
+        // The start may have found that the builder's runtime has ended.
+        let runtime = match here.or_else(|| shared.builder_handle()) {
+            Some(runtime) => runtime,
+            None => Handle::current(),
+        };
         let mut state = lock(&task.state);
         let mut has_to_wake = false;
         if permit.enroll(task.clone()).is_ok() {

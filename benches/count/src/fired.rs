@@ -9,7 +9,10 @@ use std::{
 };
 
 use tickwheel::Wheel;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, MissedTickBehavior},
+};
 
 use crate::timers::{Global, Timers, Tokio};
 
@@ -60,9 +63,36 @@ fires!(
     |start, period| self.interval_at(start, period)
 );
 
+/// How far apart the instants are for which so many tasks wait.
+fn period(tasks: u64) -> Duration {
+    Duration::from_millis(6 + tasks / 4)
+}
+
+/// Has so many series run at the same instants until `times` timers have fired.
+pub async fn fire_series(wheel: &Wheel, series: u64, times: u64) {
+    let start = Instant::now() + period(series);
+    let rounds = times / series;
+    let running = (0..series).map(|_| {
+        let (ended, end) = oneshot::channel();
+        let (mut left, mut ended) = (rounds, Some(ended));
+        let run = move || {
+            left = left.saturating_sub(1);
+            let ended = if left == 0 { ended.take() } else { None };
+            async move { _ = ended.map(|ended| ended.send(())) }
+        };
+        let periodic = wheel.periodic(period(series));
+        let first = start.saturating_duration_since(wheel.now());
+        (periodic.first_after(first).spawn_at_fixed_rate(run), end)
+    });
+    for (series, end) in running.collect::<Vec<_>>() {
+        end.await.expect("a run does not panic");
+        series.stop();
+    }
+}
+
 /// Has `tasks` tasks wait for the same instants until `times` timers have fired.
 pub async fn fire<T: Fires>(timers: &T, with: With, tasks: u64, times: u64) {
-    let period = Duration::from_millis(6 + tasks / 4);
+    let period = period(tasks);
     let start = Instant::now() + period;
     let rounds = times / tasks;
     let waiting = (0..tasks).map(|_| {

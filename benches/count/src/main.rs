@@ -23,7 +23,7 @@ use std::{
 };
 
 use count::{
-    fired::{Fires, With, fire},
+    fired::{Fires, With, fire, fire_series},
     nested,
     polled::{Large, Once, SLACK, fresh, once, poll_ready, poll_sleep, repeat},
     queue, runtimes,
@@ -48,6 +48,9 @@ const LONG: Duration = Duration::from_secs(600);
 const TASKS: u64 = 50;
 
 const CONNECTIONS: usize = 50;
+
+/// Those of HttpArena's `async` profile.
+const MANY_CONNECTIONS: u64 = 32_000;
 
 const USAGE: &str = "usage: count none|tickwheel|tokio|alternative WORK TIMES, where WORK is a line of .ci/instructions.limits";
 
@@ -81,6 +84,13 @@ fn main() {
             .and_then(|work| work.strip_suffix("-kernel"));
         if let ("tickwheel", Some(tasks)) = (peer.as_str(), by_kernel_timer) {
             return fire_by_kernel_timer(tasks, times).await;
+        }
+        let periodic = work
+            .strip_prefix("fired-")
+            .and_then(|work| work.strip_suffix("-periodic"));
+        if let ("tickwheel", Some(series)) = (peer.as_str(), periodic) {
+            let series = series.parse().expect("a number of series");
+            return fire_series(&Wheel::global(), series, times).await;
         }
         if nested::WORK.contains(&work) {
             return match peer.as_str() {
@@ -188,7 +198,8 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
             None => (fired, With::Sleeps),
             Some((tasks, "kernel")) => (tasks, With::Sleeps),
             Some((tasks, "timeout")) => (tasks, With::Timeouts),
-            Some((tasks, "interval")) => (tasks, With::Intervals),
+            // Tokio has no series.
+            Some((tasks, "interval" | "periodic")) => (tasks, With::Intervals),
             _ => panic!("there is no {work}: {USAGE}"),
         };
         let tasks = tasks.parse().expect("a number of tasks");
@@ -196,6 +207,10 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
     }
     match work {
         "server" | "two-sleeps" => return serve(timers, work, times).await,
+        "async" => {
+            let mut server = Server::that_works(MANY_CONNECTIONS as usize, timers);
+            return server.ask_all(times / MANY_CONNECTIONS).await;
+        }
         "tasks" => {
             let _first = first(timers).await;
             return new_tasks(timers, times).await;

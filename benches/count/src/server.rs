@@ -12,6 +12,8 @@ use crate::timers::Timers;
 const READ: Duration = Duration::from_secs(30);
 /// How long a connection may be silent.
 const IDLE: Duration = Duration::from_secs(60);
+/// How long a request takes that works.
+const WORK: Duration = Duration::from_millis(10);
 
 const REQUEST: &[u8; 16] = b"GET the-key    \n";
 const ANSWER: &[u8; 8] = b"a value\n";
@@ -30,6 +32,11 @@ impl Server {
         Server::of(connections, |server| {
             serve_with_two_sleeps(server, timers.clone())
         })
+    }
+
+    /// The same, with no timer but a sleep of [`WORK`] before each answer: HttpArena's `async` profile.
+    pub fn that_works<T: Timers>(connections: usize, timers: &T) -> Server {
+        Server::of(connections, |server| serve_with_work(server, timers.clone()))
     }
 
     fn of<S>(connections: usize, serve: impl Fn(DuplexStream) -> S) -> Server
@@ -52,11 +59,27 @@ impl Server {
             ask(connection).await.expect("the server answers");
         }
     }
+
+    /// Asks so many times, each time on all connections at once.
+    pub async fn ask_all(&mut self, rounds: u64) {
+        for _ in 0..rounds {
+            for connection in &mut self.0 {
+                connection.write_all(REQUEST).await.expect("the server listens");
+            }
+            for connection in &mut self.0 {
+                read_answer(connection).await.expect("the server answers");
+            }
+        }
+    }
 }
 
 /// Asks once, and reads the answer.
 pub async fn ask<C: AsyncRead + AsyncWrite + Unpin + Send>(connection: &mut C) -> io::Result<()> {
     connection.write_all(REQUEST).await?;
+    read_answer(connection).await
+}
+
+async fn read_answer<C: AsyncRead + Unpin>(connection: &mut C) -> io::Result<()> {
     let mut answer = [0; ANSWER.len()];
     connection.read_exact(&mut answer).await?;
     assert_eq!(&answer, ANSWER);
@@ -100,6 +123,15 @@ async fn serve_with_two_sleeps<C: AsyncRead + AsyncWrite + Unpin + Send, T: Time
             _ = timers.sleep(READ) => return,
         };
         if read.is_err() || written.is_err() {
+            return;
+        }
+    }
+}
+
+async fn serve_with_work<C: AsyncRead + AsyncWrite + Unpin + Send, T: Timers>(mut connection: C, timers: T) {
+    while read_line(&mut connection).await.is_ok() {
+        timers.sleep(WORK).await;
+        if connection.write_all(ANSWER).await.is_err() {
             return;
         }
     }

@@ -1,10 +1,17 @@
 //! Scheduled tasks and idle timers, which are not run: Netty's `newTimeout` and `cancel`.
 
-use std::{future::Future, hint::black_box, pin::pin, time::Duration};
+use std::{future::Future, hint::black_box, pin::pin, thread, time::Duration};
 
 use tickwheel::Wheel;
+use tokio::{
+    runtime::{Builder, Handle},
+    time::Instant,
+};
 
 use crate::polled::{poll_sleep, repeat};
+
+/// Tasks that are due at once.
+const AT_ONCE: u64 = 10_000;
 
 /// Does one kind of work on scheduled tasks or idle timers of the wheel.
 ///
@@ -19,6 +26,35 @@ pub async fn tickwheel(wheel: &Wheel, work: &str, duration: Duration, times: u64
                 assert!(task.cancel());
             })
             .await
+        }
+        "due" => {
+            for _ in 0..times / AT_ONCE {
+                let due = Instant::now() + Duration::from_secs(1);
+                let scheduled: Vec<_> = (0..AT_ONCE).map(|_| wheel.schedule_at(due, async {})).collect();
+                for task in scheduled {
+                    task.await.expect("it runs");
+                }
+            }
+        }
+        // On a wheel that has this runtime, by a thread, or by a task of another runtime.
+        "cancel-by-thread" | "cancel-elsewhere" => {
+            let wheel = Wheel::builder().handle(Handle::current()).build();
+            let wheel = wheel.expect("a wheel");
+            let cancel = move || {
+                let task = wheel.schedule(black_box(duration), async {});
+                assert!(task.cancel());
+            };
+            let by_thread = work == "cancel-by-thread";
+            let thread = thread::spawn(move || {
+                if by_thread {
+                    return (0..times).for_each(|_| cancel());
+                }
+                let runtime = Builder::new_current_thread().enable_time().build();
+                let runtime = runtime.expect("the runtime starts");
+                let all = runtime.spawn(async move { repeat(times, |_| cancel()).await });
+                runtime.block_on(all).expect("it does not panic");
+            });
+            thread.join().expect("it does not panic");
         }
         // Detached, and left to the end of the runtime.
         "detach" => repeat(times, |_| drop(wheel.schedule(black_box(duration), async {}))).await,
@@ -51,7 +87,7 @@ pub async fn tickwheel(wheel: &Wheel, work: &str, duration: Duration, times: u64
 pub async fn tokio(work: &str, duration: Duration, times: u64) {
     use tokio::{task, time::sleep};
     match work {
-        "cancel" | "await" => {
+        "cancel" | "await" | "cancel-by-thread" | "cancel-elsewhere" => {
             for _ in 0..times {
                 let task = task::spawn(sleep(black_box(duration)));
                 task::yield_now().await;
@@ -60,6 +96,14 @@ pub async fn tokio(work: &str, duration: Duration, times: u64) {
             }
         }
         "detach" => repeat(times, |_| drop(task::spawn(sleep(black_box(duration))))).await,
+        "due" => {
+            for _ in 0..times / AT_ONCE {
+                let spawned: Vec<_> = (0..AT_ONCE).map(|_| task::spawn(async {})).collect();
+                for task in spawned {
+                    task.await.expect("it runs");
+                }
+            }
+        }
         "idle" => repeat(times, |cx| poll_sleep(cx, sleep(black_box(duration)))).await,
         "touch" => {
             let mut idle = pin!(sleep(duration));

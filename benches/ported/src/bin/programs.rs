@@ -15,6 +15,7 @@ use tickwheel_ported::{Work, each, row};
 use tokio::{
     runtime::{self, Runtime},
     task::JoinHandle,
+    time::Instant,
 };
 
 const HALF_HOUR: Duration = Duration::from_secs(1_800);
@@ -161,6 +162,43 @@ fn executes<T: Timers>(timers: T, tasks: usize) -> Work<'static> {
     (T::NAME, Box::new(work))
 }
 
+/// Tasks that are due at once, from their instant until all have run; or as many tasks that are spawned.
+fn due_at_once(wheel: Option<Wheel>, tasks: usize) -> Work<'static> {
+    let runtime = workers(1);
+    let name = if wheel.is_some() {
+        "tickwheel"
+    } else {
+        "tokio's spawn"
+    };
+    let work = move || {
+        let run = run_at_once(wheel.clone(), tasks);
+        runtime.block_on(runtime.spawn(run)).expect("it does not panic")
+    };
+    (name, Box::new(work))
+}
+
+async fn run_at_once(wheel: Option<Wheel>, tasks: usize) -> f64 {
+    let due = Instant::now() + Duration::from_millis(100);
+    let scheduled = wheel.map(|wheel| {
+        let tasks = (0..tasks).map(|_| wheel.schedule_at(due, async {}));
+        tasks.collect::<Vec<_>>()
+    });
+    // The runtime is blocked until they are due, and its timers with it.
+    thread::sleep(due.saturating_duration_since(Instant::now()) + Duration::from_millis(2));
+    let start = Instant::now();
+    if let Some(scheduled) = scheduled {
+        for task in scheduled {
+            task.await.expect("it runs");
+        }
+    } else {
+        let spawned: Vec<_> = (0..tasks).map(|_| tokio::spawn(async {})).collect();
+        for task in spawned {
+            task.await.expect("it runs");
+        }
+    }
+    start.elapsed().as_nanos() as f64 / tasks as f64
+}
+
 /// Starts a timer, which is all that a poll does here.
 fn start(timer: std::pin::Pin<&mut impl Future>, cx: &mut std::task::Context<'_>) {
     assert!(timer.poll(cx).is_pending());
@@ -266,6 +304,10 @@ fn main() {
     row(
         "jdk: executed after 10 ms",
         vec![executes(wheel(), tasks), executes(Tokio, tasks)],
+    );
+    row(
+        "10,000 tasks that are due at once, each",
+        vec![due_at_once(Some(wheel()), tasks), due_at_once(None, tasks)],
     );
     let times = 100_000;
     row(

@@ -28,7 +28,7 @@ use super::{
     clock::{Clock, Moment},
     driver::{
         TokioTimers,
-        alarm::{Alarm, Next, SetOutcome},
+        alarm::{Alarm, SetOutcome},
         kernel_timer::KernelTimer,
         tokio_timer::{begin_of_millisecond, is_setting},
     },
@@ -147,15 +147,14 @@ impl Engine {
         shard.clone()
     }
 
-    /// Makes turns until the driver waits, unless another thread is doing so. Returns whether the driver has
-    /// more to do once other tasks have run.
-    fn run_driver(&self) -> bool {
+    /// Makes turns until the driver waits, unless another thread is doing so. A turn that is cut short waits, too,
+    /// and goes on when the engine's task runs, or a millisecond later.
+    fn run_driver(&self) {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
             if self.alarm.is_closing() && at > now {
                 // The timer has fired before its moment, because the runtime ends its timers.
-                self.end();
-                return false;
+                return self.end();
             }
             // A turn that comes early, or was asked for by the engine's task, says nothing about lateness.
             if at <= now {
@@ -167,23 +166,11 @@ impl Engine {
                 // Its moment has come during this turn. No waker will say so, because Tokio called it while the
                 // timer was being set.
                 SetOutcome::HasPassed => continue,
-                SetOutcome::Ended => self.end(),
-                SetOutcome::Waits if at > now => {}
+                SetOutcome::Ended => return self.end(),
+                SetOutcome::Waits if at > now => return,
                 // There may be no entries left except those of spares.
-                SetOutcome::Waits => self.alarm.notify_if_no_handle(&self.shared),
+                SetOutcome::Waits => return self.alarm.notify_if_no_handle(&self.shared),
             }
-            return next == Next::More;
-        }
-        false
-    }
-
-    /// Gives tasks that have just been woken, or have just dropped a timer, time to start another one.
-    async fn linger(&self) {
-        if self.alarm.clock.may_be_paused() {
-            // A timer would move a paused clock.
-            yield_now().await;
-        } else {
-            sleep(LINGER).await;
         }
     }
 
@@ -241,8 +228,7 @@ impl Wake for Engine {
         if self.alarm.is_turned_by_task() {
             self.alarm.task_notify.notify_one();
         } else {
-            // If there is more to do, `Alarm::give_back` has notified the engine's task.
-            let _ = self.run_driver();
+            self.run_driver();
         }
     }
 }
@@ -263,14 +249,17 @@ impl EngineTask {
         let engine = &self.engine;
         while !engine.alarm.has_ended() {
             // Wakers that poll timers within a turn must not use up the budget of this task.
-            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.run_driver()))).await;
-            if has_more {
-                yield_now().await;
-            }
+            unconstrained(poll_fn(|_| Poll::Ready(engine.run_driver()))).await;
+            // Other tasks run, although this turn may have been cut short, or another one may be due by now.
+            yield_now().await;
             // After a turn, and so also as the engine begins: its first timer may have been due at once, and
             // then no entry of it is ever cancelled.
             if engine.is_unused() {
-                engine.linger().await;
+                // Tasks that have just been woken, or have just dropped a timer, may be about to start another
+                // one. A paused clock would jump to the end of this sleep, and has let them run above.
+                if !engine.alarm.clock.may_be_paused() {
+                    sleep(LINGER).await;
+                }
                 // A future that outlives the handles may have started a timer meanwhile. If one starts from
                 // here on, it finds its shard ended, and begins another engine.
                 if engine.is_unused() {

@@ -156,6 +156,18 @@ fn a_timer_of_a_wheel_with_a_handle_goes_on_where_it_is_polled_once_that_runtime
     });
 }
 
+/// Lets the tasks of a runtime run until all of them wait. An engine's task yields after each turn.
+fn run_tasks(runtime: &Handle) {
+    (0..2).for_each(|_| runtime.poll_tasks(Waker::noop()));
+}
+
+/// Lets the engine's task run, linger as it does in an engine that has become unused, and look again.
+fn linger(runtime: &Handle) {
+    run_tasks(runtime);
+    runtime.timers().process(time::elapsed() + 20);
+    run_tasks(runtime);
+}
+
 /// The wheel has no handle any more, so the engine's task ends it unless it has timers.
 #[test]
 fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
@@ -167,7 +179,7 @@ fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
         drop(engine);
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let runtime = world.runtime.clone();
-        let task = spawn(&world.runtime, move || runtime.poll_tasks(&Task::new().1));
+        let task = spawn(&world.runtime, move || linger(&runtime));
         world.runtime.timers().run();
         sleeper.join().unwrap();
         task.join().unwrap();
@@ -186,19 +198,14 @@ fn an_engine_ends_whose_last_timer_is_cancelled_as_its_last_handle_goes() {
         let entered = world.runtime.enter();
         assert_eq!(poll(&mut timer, Waker::noop()), Poll::Pending);
         // It has looked when there was a handle.
-        world.runtime.poll_tasks(Waker::noop());
+        run_tasks(&world.runtime);
         let canceller = world.spawn(move |_| drop(timer));
         world.shared.forget_handles();
         engine.alarm.notify_if_no_handle(&world.shared);
         drop(engine);
-        world.runtime.poll_tasks(Waker::noop());
+        run_tasks(&world.runtime);
         canceller.join().unwrap();
-        for _ in 0..2 {
-            world.runtime.poll_tasks(Waker::noop());
-            // An engine that has become unused lingers.
-            world.runtime.timers().process(time::elapsed() + 10);
-        }
-        world.runtime.poll_tasks(Waker::noop());
+        linger(&world.runtime);
         world.assert_ended();
         drop(entered);
     });

@@ -51,6 +51,7 @@ impl Nanos {
     /// Converts the duration of a timeout, which is [`Nanos::NEVER`] if it overflows the clock.
     #[inline]
     pub(crate) fn of_timeout(duration: Duration) -> Nanos {
+        // The clock is read only for durations that may overflow it.
         let nanos = Nanos::of(duration);
         if nanos == Nanos::FAR_FUTURE && overflows(duration) {
             Nanos::NEVER
@@ -173,6 +174,7 @@ impl Moment {
     #[inline]
     pub(crate) fn of(instant: Instant) -> Moment {
         let mut fields = Fields::default();
+        // Any platform may hash its instants in another way, which falls back on the subtraction.
         instant.hash(&mut fields);
         match fields {
             Fields {
@@ -306,6 +308,8 @@ pub(crate) struct Clock {
     /// When tick 0 begins.
     origin: Moment,
     tick: NonZeroU64,
+    /// 2^64 divided by the tick, rounded down.
+    ticks_in_range: u64,
     /// The last tick that a clock reaches, in some centuries.
     last: Tick,
     /// Delays from here on have a resolution of two ticks or more.
@@ -327,12 +331,14 @@ impl Clock {
 
     fn with(source: Source, origin: Moment, tick: Duration, slack: Slack) -> Clock {
         let tick = NonZeroU64::new(Nanos::of(tick).0).unwrap_or(NonZeroU64::MIN);
+        // With less slack than that, no deadline can be rounded up to a multiple of two ticks.
         let two_ticks = tick.get().saturating_mul(2);
         let is_coarse = slack.most.0 >= two_ticks && (source == Source::Machine || slack.holds_in_tests);
         Clock {
             source,
             origin,
             tick,
+            ticks_in_range: u64::MAX / tick,
             last: Tick(Moment::LAST.since(origin).0 / tick),
             coarse_from: two_ticks.saturating_mul(if is_coarse { slack.divisor } else { u64::MAX }),
             coarsest_from: slack.most.0.saturating_mul(slack.divisor),
@@ -351,6 +357,7 @@ impl Clock {
         if !self.may_be_paused() {
             return false;
         }
+        // Between two readings of the machine's clock, one that has not been moved shows a time between theirs.
         let before = Moment::machine_now();
         let here = self.now();
         here < before || here > Moment::machine_now()
@@ -376,6 +383,7 @@ impl Clock {
     /// Returns the number of ticks to a multiple of which the deadline of a timer with this delay is rounded
     /// up: the greatest power of two within its slack. This takes no division.
     pub(crate) fn resolution(&self, delay: Nanos) -> u64 {
+        // Most timers of a program are shorter than two thousand ticks.
         if delay.0 < self.coarse_from {
             return 1;
         }
@@ -408,12 +416,11 @@ impl Clock {
     #[inline]
     pub(crate) fn due(&self, deadline: Moment, resolution: u64) -> Tick {
         let since = deadline.since(self.origin).0;
-        // The usual tick is a constant, so that no division is needed, which takes as long as a lock.
-        let tick = if self.tick.get() == Nanos::MILLISECOND.0 {
-            since.div_ceil(Nanos::MILLISECOND.0)
-        } else {
-            since.div_ceil(self.tick.get())
-        };
+        // By multiplication, because a division takes as long as a lock. The product is at most one tick short,
+        // as `since` is less than half of the reciprocal's range.
+        let begun = ((u128::from(since) * u128::from(self.ticks_in_range)) >> 64) as u64;
+        let rest = since - begun * self.tick.get();
+        let tick = begun + u64::from(rest > 0) + u64::from(rest > self.tick.get());
         Tick((tick + (resolution - 1)) & !(resolution - 1)).min(self.last)
     }
 

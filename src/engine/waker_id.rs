@@ -52,6 +52,7 @@ impl WakerId {
     fn at_index(waker: &Waker, index: Option<usize>) -> WakerId {
         let address = waker.data().addr() as u64;
         match index {
+            // The lowest bits are free for the index only if the address is aligned.
             Some(index) if address % VTABLE_COUNT == 0 => WakerId(address | index as u64),
             _ => WakerId::UNKNOWN,
         }
@@ -72,6 +73,7 @@ impl WakerId {
     /// Returns the same as [`Waker::will_wake`] for a known waker, and `false` for any other.
     #[inline]
     pub(crate) fn is(self, waker: &Waker) -> bool {
+        // Both are compared: an executor may give the same address to wakers that do different things.
         let vtable = &VTABLES[(self.0 % VTABLE_COUNT) as usize];
         self.0 - self.0 % VTABLE_COUNT == waker.data().addr() as u64
             && ptr::eq(vtable.load(Ordering::Relaxed), waker.vtable())
@@ -86,7 +88,15 @@ fn vtable_of(waker: &Waker) -> *mut RawWakerVTable {
 #[inline]
 fn known_vtable(waker: &Waker) -> Option<usize> {
     let vtable = vtable_of(waker);
-    (TASK..VTABLES.len()).find(|&index| VTABLES[index].load(Ordering::Relaxed) == vtable)
+    let at = |index: usize| (index, VTABLES[index].load(Ordering::Relaxed));
+    if at(TASK).1 == vtable {
+        return Some(TASK);
+    }
+    // The others are added in order, so the first element without one ends the search.
+    let mut others = (TASK + 1..VTABLES.len())
+        .map(at)
+        .take_while(|(_, other)| !other.is_null());
+    others.find(|(_, other)| *other == vtable).map(|(index, _)| index)
 }
 
 /// Adds a waker's vtable if there is room. Returns its index.

@@ -68,18 +68,20 @@ impl<V> Arena<V> {
     #[inline]
     pub(super) fn insert(&mut self, value: V) -> u32 {
         // One piece is filled before the next is looked for, so that neighbours in time are neighbours in memory.
-        let piece = self.pieces.get(self.current as usize);
-        if piece.is_none_or(|piece| piece.len() == PIECE as usize) {
-            self.current = self.next_piece();
-        }
         self.len += 1;
-        let cell = self.pieces[self.current as usize].insert(value);
+        let piece = match self.pieces.get_mut(self.current as usize) {
+            Some(piece) if piece.len() < PIECE as usize => piece,
+            _ => self.next_piece(),
+        };
+        let cell = piece.insert(value);
         self.current * PIECE + cell as u32
     }
 
+    /// Makes another piece with a free cell the current one.
     #[cold]
-    fn next_piece(&mut self) -> u32 {
-        self.open.pop().unwrap_or_else(|| self.add_piece())
+    fn next_piece(&mut self) -> &mut Slab<V> {
+        self.current = self.open.pop().unwrap_or_else(|| self.add_piece());
+        &mut self.pieces[self.current as usize]
     }
 
     #[inline]

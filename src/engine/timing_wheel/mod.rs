@@ -181,7 +181,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
         let (bucket, place) = bucket_for(&mut self.levels, &mut self.due_at_once, self.now, due);
         // The entry is complete as it is written to its cell, which is then not touched again.

@@ -115,6 +115,7 @@ struct Label {
 
 impl Label {
     fn new(name: Arc<str>) -> Label {
+        // A thread's number selects its stripe, so as many as there are cores keep busy threads apart.
         let cores = available_parallelism().map_or(1, |cores| cores.get());
         let stripes = cores.next_power_of_two().min(STRIPES);
         Label {
@@ -170,9 +171,11 @@ impl Labels {
     /// [`NAMES`] others.
     pub(crate) fn find(&self, name: Arc<str>) -> (LabelId, Arc<str>) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        // Equal names are one label, wherever they were given.
         if let Some(id) = ids.get(&name) {
             return (*id, name);
         }
+        // A name made of a request's content must not use up the memory.
         if ids.len() >= NAMES && *name != *OTHER {
             drop(ids);
             return self.find(OTHER.into());

@@ -32,6 +32,7 @@ pub(crate) mod number;
 pub(crate) mod registry;
 pub(crate) mod shard;
 pub(crate) mod shared;
+pub(crate) mod spare;
 #[cfg_attr(tickwheel_loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
 pub(crate) mod test_clock;

@@ -32,6 +32,9 @@ use super::{
 /// An empty arena keeps this many cells.
 const RETAINED: usize = 1024;
 
+/// The number of spares that a shard has, and that a thread keeps.
+pub(crate) const SPARES: usize = 2;
+
 /// A walk looks at this many cells under one lock.
 const WALK: usize = 256;
 
@@ -49,23 +52,14 @@ pub(crate) struct Shard {
     /// When the hand of the wheel is so old that it is moved before the next timer enters. Written under the
     /// lock.
     stale_at: AtomicU64,
-    /// When the spare of this shard is due, or [`Moment::ZERO`]. A shard has at most one, so that it can be
-    /// counted: its entry is no pending timer, but one that was cancelled.
-    spare_due: AtomicU64,
-    /// How many timers have left a spare, each of which has been cancelled. Only the thread that has the spare
-    /// writes this, and the next field.
-    left_spare: AtomicU64,
-    /// How many timers have taken over a spare, each of which has been registered.
-    taken_over: AtomicU64,
+    /// The spares, which are few so that they can be counted: the entry of one is no pending timer.
+    spares: [SpareCount; SPARES],
     /// A copy of the alarm's clock, because other threads write to the cache lines of the alarm.
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
     /// For the timers that leave this shard.
     pub(crate) wheel: WheelRef,
-    /// Whether a runtime was given to the builder. A reference to such a shard may keep the descriptors of
-    /// that runtime open.
-    pub(crate) has_builder_runtime: bool,
     /// The engine's runtime.
     pub(crate) runtime: Id,
     /// The number of timers for which memory is reserved.
@@ -82,9 +76,19 @@ pub(crate) struct State {
     wheel: Option<TimingWheel<Waker>>,
     has_ended: bool,
     tally: Tally,
-    /// When the spare was due whose entry has expired and is not counted, because its timer was cancelled. If
-    /// it turns out that another timer had just taken it over, it is counted then.
-    expired_spare: Option<Moment>,
+    /// When the spares were due whose entries have expired and are not counted, because their timers were
+    /// cancelled. If it turns out that another timer had just taken one over, it is counted then.
+    expired_spares: [Option<Moment>; SPARES],
+}
+
+/// What is counted of a spare. Only the thread that has the spare writes here.
+struct SpareCount {
+    /// When it is due, or [`Moment::ZERO`] if there is none.
+    due: AtomicU64,
+    /// How many timers have left it, each of which has been cancelled.
+    left: AtomicU64,
+    /// How many timers have taken it over, each of which has been registered.
+    taken_over: AtomicU64,
 }
 
 /// The outcome of an attempt to start a timer.
@@ -95,12 +99,6 @@ pub(crate) enum StartOutcome {
     IsDue,
     /// The shard has ended. Gives the waker back.
     Ended(Waker),
-}
-
-/// The entry of a spare, which may have expired.
-pub(crate) struct SpareEntry {
-    pub(crate) key: Key,
-    pub(crate) deadline: Moment,
 }
 
 impl Shard {
@@ -116,18 +114,19 @@ impl Shard {
                 wheel: None,
                 has_ended: false,
                 tally: Tally::default(),
-                expired_spare: None,
+                expired_spares: [None; SPARES],
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             next_visit: AtomicU64::new(Moment::NEVER.0),
             visit_after_next: AtomicU64::new(Moment::NEVER.0),
             stale_at: AtomicU64::new(Moment::ZERO.0),
-            spare_due: AtomicU64::new(Moment::ZERO.0),
-            left_spare: AtomicU64::new(0),
-            taken_over: AtomicU64::new(0),
+            spares: [(); SPARES].map(|()| SpareCount {
+                due: AtomicU64::new(Moment::ZERO.0),
+                left: AtomicU64::new(0),
+                taken_over: AtomicU64::new(0),
+            }),
             wheel: WheelRef::new(&shared),
             capacity: shared.settings.capacity.div_ceil(shards),
-            has_builder_runtime: shared.builder_runtime().is_some(),
             clock: alarm.clock,
             shared,
             alarm,
@@ -137,17 +136,13 @@ impl Shard {
         }
     }
 
-    /// Returns whether thread or worker `number` registers its timers of this wheel here when it is in
+    /// Returns whether the thread or worker of a number registers its timers of this wheel here when it is in
     /// `runtime`, and the shard has not ended.
     #[inline]
-    pub(crate) fn serves(&self, runtime: Option<Id>, number: usize) -> bool {
-        Some(self.runtime) == runtime && self.index == number & self.mask && !self.has_ended()
-    }
-
-    /// Returns whether entries may become spares. If the builder was given a runtime, a spare could keep the
-    /// memory and the descriptors of another runtime's task.
-    pub(crate) fn may_have_spares(&self) -> bool {
-        !self.has_builder_runtime
+    pub(crate) fn serves(&self, runtime: Option<Id>, number: impl FnOnce() -> usize) -> bool {
+        // The number is asked for last, and only of shards that are one of several.
+        let is_here = || self.mask == 0 || self.index == number() & self.mask;
+        Some(self.runtime) == runtime && !self.has_ended() && is_here()
     }
 
     #[inline]
@@ -178,7 +173,7 @@ impl Shard {
     /// Starts a timer, unless the tick of its deadline has begun.
     #[inline(always)]
     pub(crate) fn start(&self, waker: Waker, deadline: Moment, reading: Reading) -> StartOutcome {
-        // Whichever shard the timer starts in.
+        // Any timer that starts sees that Tokio has lost a wake-up, whichever shard it starts in.
         if self.alarm.is_overdue(reading.at) {
             self.alarm.set_anew();
         }
@@ -188,11 +183,14 @@ impl Shard {
         }
         let mut guard = self.lock_noting_contention();
         let wheel = match &mut guard.wheel {
+            // Under the lock, the horizon is the last one. An entry that is due by then would belong to the
+            // driver, which would not come to it before the next turn.
             Some(wheel) if due > self.horizon() => wheel,
             _ => match self.first_wheel(&mut guard, due) {
                 Some(wheel) => wheel,
                 None => {
                     let has_ended = guard.has_ended;
+                    // In this order, because the waker's destructor may be code of the user's.
                     drop(guard);
                     return if has_ended {
                         StartOutcome::Ended(waker)
@@ -206,10 +204,14 @@ impl Shard {
             self.catch_up(wheel, reading.at);
         }
         let key = wheel.insert(tick, waker);
+        // A crowd in a coarse bucket is spread ahead of time, and needs visits for that.
         let visit = self.visit_for(wheel, tick, due);
         guard.tally.registered += 1;
+        // Rare, because most timers are due later than one that waits already. They leave the alarm alone, which
+        // all workers share.
         if visit < self.next_visit() {
             let ended = self.unlock_and_wake_by(guard, visit);
+            // There is one if the engine turned out to be ending. It ends it, and so wakes the new entry.
             ended.into_iter().for_each(Waker::wake);
         }
         StartOutcome::Waits(key, due)
@@ -247,6 +249,7 @@ impl Shard {
     /// Returns whether a timer whose entry would be due at `due` is due itself.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Moment, due: Moment, reading: Reading) -> bool {
+        // On a test's clock, a timer elapses exactly when one of Tokio's does.
         if self.clock.may_be_paused() {
             return self.is_due(deadline);
         }
@@ -289,6 +292,7 @@ impl Shard {
 
     /// Locks the shard. A thread that repeatedly has to wait for the lock moves to another shard.
     fn lock_noting_contention(&self) -> MutexGuard<'_, State> {
+        // A worker meets the driver here now and then, but hardly ever another thread.
         try_lock(&self.state).unwrap_or_else(|| {
             super::number::note_contention();
             lock(&self.state)
@@ -299,6 +303,7 @@ impl Shard {
     /// waker for the caller to wake with no lock held.
     #[must_use]
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, deadline: Moment) -> Option<Waker> {
+        // Stored under the lock, so that a visit in progress does not overwrite it with a later one.
         self.next_visit.store(deadline.0, Relaxed);
         drop(state);
         self.alarm.wake_by(deadline)
@@ -307,6 +312,7 @@ impl Shard {
     /// Returns the wheel if the entry that is due at `deadline` is still in it, so that its key is valid. The
     /// caller holds the lock.
     fn wheel_of<'a>(&self, state: &'a mut State, deadline: Moment) -> Option<&'a mut TimingWheel<Waker>> {
+        // A shard that has ended has the last horizon of all, and no wheel.
         let has_expired = deadline <= self.horizon();
         state.wheel.as_mut().filter(|_| !has_expired)
     }
@@ -325,6 +331,7 @@ impl Shard {
             return false;
         };
         let former = wheel.replace(key, waker);
+        // Before the former waker, whose destructor may be code of the user's.
         drop(state);
         drop(former);
         true
@@ -357,6 +364,7 @@ impl Shard {
     }
 
     /// Cancels an entry if it is still there. Returns its waker.
+    #[inline(always)]
     pub(crate) fn cancel(&self, key: Key, deadline: Moment) -> Option<Waker> {
         self.take_out(key, deadline, |tally| tally.cancelled += 1)
     }
@@ -367,8 +375,10 @@ impl Shard {
         self.take_out(key, deadline, |tally| tally.expired += 1)
     }
 
+    #[inline(always)]
     fn take_out(&self, key: Key, deadline: Moment, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
+        // If the entry is gone, the driver has counted it and taken its waker.
         let wheel = self.wheel_of(&mut guard, deadline)?;
         let waker = wheel.remove(key);
         let arena = self.release_arena(wheel);
@@ -378,6 +388,7 @@ impl Shard {
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
+        // It may have been the last entry of a wheel that nobody can use any more.
         self.alarm.notify_if_no_handle(&self.shared);
         Some(waker)
     }
@@ -385,6 +396,7 @@ impl Shard {
     /// Takes out the memory of an empty wheel that once had many entries, to be freed with no lock held.
     #[inline]
     fn release_arena(&self, wheel: &mut TimingWheel<Waker>) -> Option<impl Sized + use<>> {
+        // Only an empty arena can shrink, so the memory of a burst is given back after its last timer has ended.
         let release = wheel.len() == 0 && wheel.cells() > RETAINED.max(self.capacity);
         release.then(|| wheel.release_arena(RETAINED.max(self.capacity)))
     }
@@ -404,71 +416,81 @@ impl Shard {
         tick.map_or(Moment::NEVER, |tick| self.clock.start_of(tick))
     }
 
-    /// Counts a timer as cancelled, and its entry, which is due at `deadline`, as the shard's spare. Returns
-    /// `false` if the shard has one already, or the entry has expired.
+    /// Counts a timer as cancelled, and its entry, which is due at `due`, as spare `index` of the shard.
+    /// Returns `false` if the shard has that one already, or the entry has expired.
     #[inline]
-    pub(crate) fn leave_spare(&self, deadline: Moment) -> bool {
-        let place = &self.spare_due;
-        if place
-            .compare_exchange(Moment::ZERO.0, deadline.0, SeqCst, Relaxed)
+    pub(crate) fn leave_spare(&self, index: usize, due: Moment) -> bool {
+        let spare = &self.spares[index];
+        // Another thread may use this shard, too, and have a spare here.
+        if spare
+            .due
+            .compare_exchange(Moment::ZERO.0, due.0, SeqCst, Relaxed)
             .is_err()
         {
             return false;
         }
         fence_in_models();
-        // A visit stores the horizon first and looks for a spare then. So either it has seen this one, and not
+        // A visit stores the horizon first and looks for spares then. So either it has seen this one, and not
         // counted its entry, or the entry is seen here to have expired.
-        if deadline.0 <= self.horizon.load(SeqCst) {
-            self.withdraw_spare();
+        if due.0 <= self.horizon.load(SeqCst) {
+            self.withdraw_spare(index);
             return false;
         }
-        self.left_spare.store(self.left_spare.load(Relaxed) + 1, Release);
+        // No read-modify-write, because nobody else writes this as long as there is this spare.
+        spare.left.store(spare.left.load(Relaxed) + 1, Release);
         true
     }
 
-    /// Gives up the place of a spare whose entry has expired, for a timer that therefore was not cancelled.
+    /// Gives up a spare whose entry has expired, for a timer that therefore was not cancelled.
     #[cold]
-    fn withdraw_spare(&self) {
+    fn withdraw_spare(&self, index: usize) {
         let mut state = lock(&self.state);
         // Either the visit did not count this entry, or it was another one that had been taken over.
-        if state.expired_spare.take().is_some() {
+        if state.expired_spares[index].take().is_some() {
             state.tally.expired += 1;
         }
-        self.spare_due.store(Moment::ZERO.0, Release);
+        self.spares[index].due.store(Moment::ZERO.0, Release);
     }
 
-    /// Counts a timer that has taken over the spare.
-    pub(crate) fn count_take_over(&self) {
-        self.taken_over.store(self.taken_over.load(Relaxed) + 1, Relaxed);
-        self.spare_due.store(Moment::ZERO.0, Release);
+    /// Counts a timer that has taken over spare `index`.
+    pub(crate) fn count_take_over(&self, index: usize) {
+        let spare = &self.spares[index];
+        spare
+            .taken_over
+            .store(spare.taken_over.load(Relaxed) + 1, Relaxed);
+        spare.due.store(Moment::ZERO.0, Release);
     }
 
-    /// Cancels the entry of the spare, if it is still there. Its timer has been counted already.
-    pub(crate) fn cancel_spare(&self, spare: SpareEntry) {
+    /// Cancels the entry of spare `index`, if it is still there. Its timer has been counted already.
+    pub(crate) fn cancel_spare(&self, index: usize, key: Key, due: Moment) {
         let mut guard = lock(&self.state);
+        // The spare that was here before may have been taken over, and have expired since.
         self.count_late_expiry(&mut guard);
-        guard.expired_spare = None;
-        self.spare_due.store(Moment::ZERO.0, Release);
-        let removed = self.wheel_of(&mut guard, spare.deadline).map(|wheel| {
-            let waker = wheel.remove(spare.key);
+        guard.expired_spares[index] = None;
+        self.spares[index].due.store(Moment::ZERO.0, Release);
+        let removed = self.wheel_of(&mut guard, due).map(|wheel| {
+            let waker = wheel.remove(key);
             (waker, self.release_arena(wheel))
         });
         drop(guard);
         drop(removed);
     }
 
-    /// Counts the timer that had taken over a spare as its entry expired.
+    /// Counts the timers that had taken over a spare as its entry expired.
     fn count_late_expiry(&self, state: &mut State) {
-        let spare_due = Moment(self.spare_due.load(Acquire));
-        if state.expired_spare.take_if(|due| *due != spare_due).is_some() {
-            state.tally.expired += 1;
+        for (spare, expired) in self.spares.iter().zip(&mut state.expired_spares) {
+            // As long as the spare is there, its timer stays one that was cancelled.
+            let spare_due = Moment(spare.due.load(Acquire));
+            if expired.take_if(|due| *due != spare_due).is_some() {
+                state.tally.expired += 1;
+            }
         }
     }
 
-    /// Returns when the spare is due, if there is one whose entry has not expired.
-    pub(crate) fn spare_due(&self) -> Option<Moment> {
-        let due = Moment(self.spare_due.load(Relaxed));
-        (due > self.horizon()).then_some(due)
+    /// Returns when the spares are due whose entries have not expired.
+    pub(crate) fn spares_due(&self) -> impl Iterator<Item = Moment> {
+        let dues = self.spares.iter().map(|spare| Moment(spare.due.load(Relaxed)));
+        dues.filter(|due| *due > self.horizon())
     }
 
     /// Returns the shard's counts, the number of pending timers and the size of the arena in bytes. Once the
@@ -479,13 +501,12 @@ impl Shard {
             return Usage::default();
         }
         self.count_late_expiry(&mut state);
-        let is_entry = self.spare_due.load(Relaxed) > self.horizon().0;
         let wheel = state.wheel.as_ref();
         Usage {
             tally: self.tally(&state),
             pending: wheel
                 .map_or(0, TimingWheel::len)
-                .saturating_sub(usize::from(is_entry)),
+                .saturating_sub(self.spares_due().count()),
             arena_bytes: wheel.map_or(0, TimingWheel::arena_bytes),
         }
     }
@@ -493,20 +514,21 @@ impl Shard {
     /// Returns the counts, with the timers that have left a spare or taken one over. None of them ever
     /// decreases.
     fn tally(&self, state: &State) -> Tally {
-        // Read in this order, they never show a spare that has been left again before it was taken over.
-        let left_spare = self.left_spare.load(Acquire);
-        let taken_over = self.taken_over.load(Relaxed);
-        Tally {
-            registered: state.tally.registered + taken_over,
-            expired: state.tally.expired,
-            cancelled: state.tally.cancelled + left_spare,
+        let mut tally = state.tally;
+        for spare in &self.spares {
+            // Read in this order, they never show a spare that has been left again before it was taken over.
+            tally.cancelled += spare.left.load(Acquire);
+            tally.registered += spare.taken_over.load(Relaxed);
         }
+        tally
     }
 
     /// Calls `see` for each entry, with bounded work under each lock.
     pub(crate) fn walk(&self, mut see: impl FnMut(Site)) {
         let mut from = 0;
         loop {
+            // For a batch, because no worker should wait while a million timers are looked at. Those that start or
+            // end meanwhile may be seen or not.
             let state = lock(&self.state);
             let Some(wheel) = state.wheel.as_ref().filter(|wheel| from < wheel.cells()) else {
                 return;
@@ -524,6 +546,7 @@ impl Shard {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         let mut uncounted = 0;
+        // A turn that was cut short comes to the same tick again.
         if begin > self.horizon() {
             uncounted = self.move_horizon(begin, state);
         }
@@ -532,6 +555,7 @@ impl Shard {
         };
         let turn = wheel.advance(tick, batch, due);
         self.note_hand(wheel);
+        // The entries of spares may be in a later batch, but are subtracted from the first.
         state.tally.expired += turn.expired.saturating_sub(uncounted) as u64;
         if turn.more {
             return turn;
@@ -544,20 +568,24 @@ impl Shard {
         turn
     }
 
-    /// Publishes the horizon. Returns the number of entries due by then that are not to be counted: that of a
-    /// spare, whose timer has been cancelled.
+    /// Publishes the horizon. Returns the number of entries due by then that are not to be counted: those of
+    /// spares, whose timers have been cancelled.
     fn move_horizon(&self, begin: Moment, state: &mut State) -> usize {
         let former = self.horizon();
-        // Stored before the spare is looked for, as `leave_spare` requires.
+        // Stored before spares are looked for, as `leave_spare` requires.
         self.horizon.store(begin.0, SeqCst);
         fence_in_models();
         self.count_late_expiry(state);
-        let spare_due = Moment(self.spare_due.load(SeqCst));
-        let expires = former < spare_due && spare_due <= begin;
-        if expires {
-            state.expired_spare = Some(spare_due);
+        let mut uncounted = 0;
+        for (spare, expired) in self.spares.iter().zip(&mut state.expired_spares) {
+            let due = Moment(spare.due.load(SeqCst));
+            // If it was due before, it has been seen by an earlier visit.
+            if former < due && due <= begin {
+                *expired = Some(due);
+                uncounted += 1;
+            }
         }
-        usize::from(expires)
+        uncounted
     }
 
     /// Ends the shard, because its engine ends. Appends the wakers of all entries to `wakers`, for the caller
@@ -568,6 +596,7 @@ impl Shard {
             return;
         }
         let horizon = self.horizon();
+        // From now on every key is void, and every timer that is polled looks for another engine.
         self.horizon.store(Moment::NEVER.0, Relaxed);
         self.next_visit.store(Moment::NEVER.0, Relaxed);
         state.has_ended = true;
@@ -576,11 +605,12 @@ impl Shard {
         // because their timers elapse at the next poll.
         let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
         self.count_late_expiry(&mut state);
-        state.expired_spare = None;
+        state.expired_spares = [None; SPARES];
         let Tally {
             registered, expired, ..
         } = self.tally(&state);
         let expired = expired + wheel.as_ref().map_or(0, due) as u64;
+        // What was pending counts as cancelled. Where it goes on, it is registered again.
         self.shared.add_ended(Tally {
             registered,
             expired,

@@ -97,6 +97,7 @@ impl WheelRef {
             wheel: shared.wheel,
             shared: shared.clone(),
         };
+        // The state of the global wheel is a static, so that its timers need no reference.
         WheelRef((!is_global).then(|| Arc::new(stripe())))
     }
 
@@ -214,6 +215,7 @@ impl Shared {
     pub(crate) fn instant_now(&self) -> Instant {
         match &self.builder_runtime {
             Some(given) if !given.has_ended.load(Ordering::Relaxed) => {
+                // The machine's clock is the same everywhere, and a runtime need not be entered to read it.
                 if given.may_be_paused {
                     self.builder_runtime_now()
                 } else {
@@ -241,6 +243,7 @@ impl Shared {
     pub(crate) fn forget_builder_runtime(&self, runtime: Id) {
         if let Some(given) = self.builder_runtime.as_ref().filter(|given| given.id == runtime) {
             given.has_ended.store(true, Ordering::Relaxed);
+            // The runtime's descriptors are open for as long as there is a handle.
             drop(lock(&given.handle).take());
         }
     }

@@ -1,22 +1,5 @@
-//! `Thread`: the state that a thread keeps, which is the spare, its shards, and the runtime whose worker it
+//! `Thread`: the state that a thread keeps, which is its spares, its shards, and the runtime whose worker it
 //! is.
-//!
-//! **The spare** is the entry of the timer that the thread cancelled last. The next timer of the same task
-//! takes it over without taking a lock or cloning the waker. Most timeouts of a busy task start this way. A
-//! spare must not:
-//!
-//! - *Own anything but a task's memory.* An entry is therefore kept only if one of Tokio's tasks bound its
-//!   timer to the engine and no other task has polled the timer since. Other executors' wakers may own their
-//!   futures, and a task of another runtime keeps that runtime's descriptors open, which is why a wheel that
-//!   was given a runtime has no spares. One case goes undetected: a task that starts timers within the
-//!   `enter` of another runtime.
-//! - *Be left by a task that starts a single timer.* An entry is kept only if the task had cancelled the
-//!   previous timer here, too. So a task per request leaves nothing behind.
-//! - *Be counted as pending.* A shard has at most one spare, whose deadline it knows.
-//! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
-//!   spare forever. Once a spare has expired unclaimed, the entries of the task's next [`WARY`] timers are
-//!   not kept. If that happens again while the task is awake because of the spare, the number doubles, until
-//!   it is greater than that of the timers that the task drops in one poll.
 //!
 //! **Which runtime.** Asking Tokio for the current runtime changes a reference count that all workers share,
 //! and the index of a worker does not identify its runtime: a current-thread runtime has worker 0 wherever it
@@ -42,44 +25,19 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
-    clock::Nanos,
     number,
     registry::engine_for,
-    shard::{Shard, SpareEntry},
+    shard::Shard,
     shared::{WheelId, WheelRef},
+    spare::Spares,
     sync::{Arc, thread_local},
     test_clock::may_be_paused,
     waker_id::WakerId,
 };
 
-/// The number of a task's timers that leave no spare after one of its spares has expired unclaimed. It is
-/// greater than the number of timers that most tasks start in one poll, but not by much, so that a task which
-/// was idle once is soon fast again.
-const WARY: u32 = 64;
-
-/// A spare that was due less than this ago may have woken the task for the poll that finds it expired.
-const JUST_NOW: Nanos = Nanos(100_000_000);
-
 /// The number of wheels of which a thread remembers its shard. A further wheel shares the place of one of
 /// these, and timers that alternate between two such wheels take the lock of all engines.
 const WHEELS: usize = 16;
-
-/// A task whose spare expired unclaimed, so that its timers leave none for a while.
-#[derive(Clone, Copy)]
-struct Wary {
-    task: WakerId,
-    /// How many of its timers leave no spare.
-    timers: u32,
-    /// How many of these are left.
-    left: u32,
-}
-
-/// The entry of a cancelled timer, with the task that its waker wakes.
-pub(crate) struct Spare {
-    pub(crate) shard: Arc<Shard>,
-    pub(crate) entry: SpareEntry,
-    pub(crate) task: WakerId,
-}
 
 pub(crate) struct Thread {
     /// The runtime whose worker this thread is, and its index there, which is not 0. This is valid only while
@@ -92,11 +50,7 @@ pub(crate) struct Thread {
     /// The shards that this thread looked up last, because a lookup takes the lock of all engines. They are
     /// weak so that they keep no runtime's descriptors open.
     own_shards: [RefCell<Weak<Shard>>; WHEELS],
-    spare: Cell<Option<Spare>>,
-    /// The task that cancelled a timer here last.
-    last: Cell<WakerId>,
-    /// The task whose spare last expired unclaimed, and which of its timers leave none because of that.
-    wary: Cell<Wary>,
+    pub(crate) spares: Spares,
 }
 
 thread_local! {
@@ -106,9 +60,7 @@ thread_local! {
             learning: Cell::new(Weak::new()),
             unlearnt: Cell::new(0),
             own_shards: [const { RefCell::new(Weak::new()) }; WHEELS],
-            spare: Cell::new(None),
-            last: Cell::new(WakerId::UNKNOWN),
-            wary: Cell::new(Wary { task: WakerId::UNKNOWN, timers: 0, left: 0 }),
+            spares: Spares::new(),
         }
     };
 }
@@ -117,34 +69,6 @@ thread_local! {
 #[inline(always)]
 pub(crate) fn with<R>(act: impl FnOnce(&Thread) -> R) -> Option<R> {
     THREAD.try_with(act).ok()
-}
-
-/// Keeps the entry of a cancelled timer as this thread's spare, or else cancels it.
-#[inline]
-pub(crate) fn keep(spare: Spare) {
-    let kept = with(|thread| thread.makes_room_for(&spare));
-    if kept == Some(true) {
-        with(|thread| thread.spare.set(Some(spare)));
-    } else {
-        drop(spare.shard.cancel(spare.entry.key, spare.entry.deadline));
-    }
-}
-
-/// Takes out this thread's spare.
-#[inline]
-pub(crate) fn take_spare() -> Option<Spare> {
-    with(|thread| thread.spare.take()).flatten()
-}
-
-/// Puts back a spare that does not fit.
-pub(crate) fn put_back(spare: Spare) {
-    with(|thread| thread.spare.set(Some(spare)));
-}
-
-/// Returns whether the caller, which polls `task`, is in `runtime`.
-#[inline]
-pub(crate) fn is_in(runtime: Id, task: WakerId) -> bool {
-    with(|thread| thread.find_runtime(worker_index, task)).flatten() == Some(runtime)
 }
 
 /// Returns the index of this thread if it is a worker. Tokio has a function for this from 1.54 on, which the
@@ -163,6 +87,12 @@ fn worker_index() -> Option<usize> {
     }
 }
 
+/// Asks Tokio for the runtime that the caller is in.
+#[inline]
+fn current_runtime() -> Option<Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
+}
+
 /// Finds the shard in which a timer of a wheel starts here, and tells whether `task` has cancelled the last
 /// timer here, too. Only then does the timer leave a spare, because a task that starts a single timer has no
 /// use for one.
@@ -173,7 +103,7 @@ fn worker_index() -> Option<usize> {
 #[inline]
 #[track_caller]
 pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> (Arc<Shard>, bool) {
-    match with(|thread| (thread.bind(wheel, task), thread.last.get() == task)) {
+    match with(|thread| (thread.bind(wheel, task), thread.spares.repeats(task))) {
         Some((Ok(shard), repeats)) => (shard, repeats),
         // Not in the closure, because a panic there would not name the caller.
         Some((Err((runtime, number)), repeats)) => (look_up(wheel, runtime, number), repeats),
@@ -204,12 +134,11 @@ fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
 /// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
 #[track_caller]
 pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Arc<Shard> {
-    let bound = with(|thread| {
-        let (runtime, index) = match runtime {
-            Some(_) if wheel.builder_runtime().is_none() => (runtime, worker_index()),
-            _ => thread.find_place(wheel, WakerId::UNKNOWN),
-        };
-        thread.shard_in(wheel, runtime, index)
+    let bound = with(|thread| match runtime {
+        Some(_) if wheel.builder_runtime().is_none() => {
+            thread.shard_in(wheel, runtime, || worker_index().unwrap_or_else(number::get))
+        }
+        _ => thread.bind(wheel, WakerId::UNKNOWN),
     });
     match bound {
         Some(Ok(shard)) => shard,
@@ -223,26 +152,25 @@ fn place(wheel: WheelId) -> usize {
     wheel.0 as usize % WHEELS
 }
 
-impl Drop for Thread {
-    fn drop(&mut self) {
-        if let Some(spare) = self.spare.take() {
-            spare.shard.cancel_spare(spare.entry);
+impl Thread {
+    /// Returns whether the caller, which polls `task`, is in `runtime`.
+    #[inline]
+    pub(crate) fn is_in(&self, runtime: Id, task: WakerId) -> bool {
+        match self.learnt_for(task) {
+            Some((learnt, _)) => learnt == runtime,
+            None => current_runtime() == Some(runtime),
         }
     }
-}
 
-impl Thread {
-    /// Returns the runtime that the caller is in, if any. `index` returns the worker index of this thread if
-    /// it is a worker, and `task` is the task being polled.
+    /// Returns the runtime that this thread has learnt, and its index there, if that holds for the poll of
+    /// `task`.
     #[inline]
-    fn find_runtime(&self, index: impl Fn() -> Option<usize>, task: WakerId) -> Option<Id> {
-        match self.worker.get() {
-            // A task that has entered another runtime is mistaken for the worker's own, as described above.
-            Some((runtime, known)) if index() == Some(known) && task.is_task() && !may_be_paused() => {
-                Some(runtime)
-            }
-            _ => Handle::try_current().ok().map(|runtime| runtime.id()),
-        }
+    fn learnt_for(&self, task: WakerId) -> Option<(Id, usize)> {
+        let learnt = self.worker.get()?;
+        // The index is all that Tokio tells without a count that all workers share.
+        // A task that has entered another runtime is mistaken for the worker's own, as described above.
+        let holds = worker_index() == Some(learnt.1) && task.is_task() && !may_be_paused();
+        holds.then_some(learnt)
     }
 
     /// Spawns a task from which the worker that runs it, preferably this thread, learns its runtime and
@@ -251,12 +179,14 @@ impl Thread {
     fn learn_worker(&self) {
         let Ok(handle) = Handle::try_current() else { return };
         let id = handle.id();
+        // One at a time, because the task may wait for long in a queue.
         let former = self.learning.take();
         if former.strong_count() > 0 || handle.runtime_flavor() != RuntimeFlavor::MultiThread {
             return self.learning.set(former);
         }
         let under_way = std::sync::Arc::new(());
         self.learning.set(std::sync::Arc::downgrade(&under_way));
+        // Spawned here, it is most likely to run here. Wherever it runs, it teaches that thread the truth.
         handle.spawn(async move {
             poll_fn(|cx| {
                 WakerId::learn_task(cx.waker());
@@ -273,12 +203,11 @@ impl Thread {
         });
     }
 
-    /// Learns that this thread is worker `index` of the runtime `here`, unless it knows already. Only Tokio's
-    /// tasks make use of this, and worker 0 cannot be learnt.
-    #[inline]
-    fn learn_if_unknown(&self, here: Option<Id>, index: Option<usize>, task: WakerId) {
-        let may_learn = index.is_some_and(|index| index > 0) && task.is_task();
-        if may_learn && self.worker.get() != here.zip(index) {
+    /// Returns the index of this thread if it is a worker which has not learnt that, and makes it learn it.
+    /// Only Tokio's tasks make use of this, and worker 0 cannot be learnt.
+    fn unlearnt_index(&self, task: WakerId) -> Option<usize> {
+        let index = worker_index();
+        if index.is_some_and(|index| index > 0) && task.is_task() {
             let unlearnt = self.unlearnt.get().wrapping_add(1);
             self.unlearnt.set(unlearnt);
             // Tried less and less often while it fails, because a task that polls all of its timers within
@@ -287,47 +216,43 @@ impl Thread {
                 self.learn_worker();
             }
         }
+        index
     }
 
     /// Returns this thread's shard of a wheel in the runtime given to the builder or, if none was given, in the
     /// caller's, as [`Thread::shard_in`] does.
     #[inline]
     fn bind(&self, wheel: &WheelRef, task: WakerId) -> Result<Arc<Shard>, (Option<Id>, usize)> {
-        let (runtime, index) = self.find_place(wheel, task);
-        self.shard_in(wheel, runtime, index)
-    }
-
-    /// Returns the runtime given to the builder or, if none was given, the caller's, and which of its workers this
-    /// thread is, if it is one.
-    #[inline]
-    fn find_place(&self, wheel: &WheelRef, task: WakerId) -> (Option<Id>, Option<usize>) {
-        let index = worker_index();
+        // Asked at each start: a thread may be lent to another runtime from one poll to the next.
+        let learnt = self.learnt_for(task);
+        let here = || learnt.map(|(runtime, _)| runtime).or_else(current_runtime);
         let given = wheel.builder_runtime();
-        if given.is_some() && index.is_none() {
-            return (given, None);
-        }
-        let here = self.find_runtime(|| index, task);
-        self.learn_if_unknown(here, index, task);
-        match given {
+        let runtime = given.or_else(here);
+        let number = || {
+            let index = match learnt {
+                Some((_, index)) => Some(index),
+                None => self.unlearnt_index(task),
+            };
             // Of the workers of another runtime, the index means nothing there.
-            Some(given) => (Some(given), index.filter(|_| here == Some(given))),
-            None => (here, index),
-        }
+            let index = index.filter(|_| given.is_none() || given == here());
+            index.unwrap_or_else(number::get)
+        };
+        self.shard_in(wheel, runtime, number)
     }
 
-    /// Returns this thread's shard of a wheel in `runtime`, of which it is worker `index`, if it is one. If the
-    /// thread does not remember the shard, returns the runtime and the thread's number there.
+    /// Returns this thread's shard of a wheel in `runtime`, where `number` returns the thread's number. If the
+    /// thread does not remember the shard, returns the runtime and that number.
     #[inline]
     fn shard_in(
         &self,
         wheel: &WheelRef,
         runtime: Option<Id>,
-        index: Option<usize>,
+        number: impl Fn() -> usize,
     ) -> Result<Arc<Shard>, (Option<Id>, usize)> {
-        let number = index.unwrap_or_else(number::get);
         match self.own_shard(wheel.id()) {
-            Some(own) if own.serves(runtime, number) => Ok(own),
-            _ => Err((runtime, number)),
+            // Checked, because the shard may have ended, or be that of the runtime that this thread left.
+            Some(own) if own.serves(runtime, &number) => Ok(own),
+            _ => Err((runtime, number())),
         }
     }
 
@@ -336,58 +261,11 @@ impl Thread {
         self.own_shards[place(shard.wheel.id())].replace(Arc::downgrade(shard));
     }
 
-    /// Records that a task cancels a timer here.
-    #[inline]
-    pub(crate) fn note_cancelled(&self, task: WakerId) {
-        self.last.set(task);
-    }
-
     /// Returns the shard of a wheel that this thread looked up last, if it still exists.
     #[inline]
     fn own_shard(&self, wheel: WheelId) -> Option<Arc<Shard>> {
+        // Two wheels may share the place.
         let own = self.own_shards[place(wheel)].borrow().upgrade();
         own.filter(|shard| shard.wheel.id() == wheel)
-    }
-
-    /// Gives up the spare for that of a timer which has just been cancelled. Returns whether that may be kept.
-    #[inline]
-    fn makes_room_for(&self, spare: &Spare) -> bool {
-        let Spare { shard, entry, task } = spare;
-        self.note_cancelled(*task);
-        if let Some(former) = self.spare.take() {
-            self.note_if_unclaimed(&former);
-            former.shard.cancel_spare(former.entry);
-        }
-        // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
-        !self.is_wary_of(*task) && !shard.shared.has_no_handle() && shard.leave_spare(entry.deadline)
-    }
-
-    /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.
-    fn is_wary_of(&self, task: WakerId) -> bool {
-        let wary = self.wary.get();
-        let is_wary = wary.task == task && wary.left > 0;
-        if is_wary {
-            let left = wary.left - 1;
-            self.wary.set(Wary { left, ..wary });
-        }
-        is_wary
-    }
-
-    /// Stops keeping a task's spares for a while if this one has expired unclaimed.
-    #[inline]
-    fn note_if_unclaimed(&self, spare: &Spare) {
-        if spare.entry.deadline <= spare.shard.horizon() && !spare.shard.has_ended() {
-            self.be_wary_of(spare);
-        }
-    }
-
-    #[cold]
-    fn be_wary_of(&self, unclaimed: &Spare) {
-        let (task, deadline) = (unclaimed.task, unclaimed.entry.deadline);
-        let since = unclaimed.shard.clock.now().since(deadline);
-        let last = Some(self.wary.get()).filter(|wary| wary.task == task && since < JUST_NOW);
-        let timers = last.map_or(WARY, |wary| wary.timers.saturating_mul(2));
-        let left = timers;
-        self.wary.set(Wary { task, timers, left });
     }
 }

@@ -43,18 +43,14 @@ use tokio::runtime::Id;
 use super::{
     clock::{Clock, Moment, Nanos, Reading},
     driver::tokio_timer,
-    shard::{Shard, SpareEntry, StartOutcome},
+    shard::{Shard, StartOutcome},
     shared::{Shared, WheelRef},
+    spare::Spare,
     sync::Arc,
-    test_clock,
-    thread::{self, Spare},
+    test_clock, thread,
     timing_wheel::Key,
     waker_id::WakerId,
 };
-
-/// A timer takes over a spare only if the spare's remaining time is at least the timer's duration divided by
-/// this. Otherwise the timer would soon have to be started again.
-const TAKE_OVER_DIVISOR: u64 = 8;
 
 /// One timer.
 #[derive(Debug)]
@@ -181,6 +177,7 @@ impl Timer {
     #[inline]
     pub(crate) fn deadline(&self) -> Moment {
         match self.phase {
+            // What a poll now would make of it. There is no instant for a deadline that overflows the clock.
             Phase::Apart(_, Apart::AfterFirstPoll(delay)) => self.now().after(delay.min(Nanos::FAR_FUTURE)),
             _ => self.deadline,
         }
@@ -232,10 +229,13 @@ impl Timer {
     pub(crate) fn is_elapsed(&self) -> bool {
         match &self.phase {
             Phase::Apart(_, Apart::AfterFirstPoll(_)) => false,
+            // As with Tokio's sleep, which is registered by its first poll or by a reset.
             Phase::Apart(_, Apart::Unstarted { is_reset, .. }) => *is_reset && self.is_due(),
             // Without its engine, it elapses only in a poll.
             Phase::Waiting(wait) => {
                 let is_gone = || !self.has_entry() && !wait.shard.has_ended();
+                // An entry may be gone before its timer is due, and the horizon is behind the clock until the
+                // next turn, so the clock is asked, too.
                 wait.has_elapsed(self.deadline) || is_gone() && self.is_due()
             }
             Phase::Apart(_, Apart::Elapsed { .. }) => true,
@@ -263,6 +263,7 @@ impl Timer {
     /// Returns whether the timer is waiting and wakes this task.
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
+        // The horizon may have been stored meanwhile. The driver then wakes the task, which polls once more.
         matches!(&self.phase, Phase::Waiting(wait) if wait.due > wait.shard.horizon() && wait.task.is(waker))
     }
 
@@ -297,59 +298,52 @@ impl Timer {
             // Nothing is ever due, so this needs neither an entry nor a runtime.
             Apart::AfterFirstPoll(Nanos::NEVER) => return Poll::Pending,
             Apart::AfterFirstPoll(delay) => {
+                // The only reading of the clock in the life of a timeout that completes in time.
                 let now = wheel.now();
                 (now.after(delay), Reading::current(now))
             }
+            // The moment at which a sleep was created also tells how long it is, and so its slack, however late it
+            // is polled.
             Apart::Unstarted { known_past, .. } => (self.deadline, wheel.reading(known_past)),
             Apart::Elapsed { .. } => return Poll::Ready(()),
         };
         self.begin(waker, deadline, reading)
     }
 
-    /// Takes over the thread's spare, or gets an entry of its own.
+    /// Takes over a spare of the thread, or gets an entry of its own.
     #[inline]
     #[track_caller]
     fn begin(&mut self, waker: &Waker, deadline: Moment, reading: Reading) -> Poll<()> {
-        if let Some(spare) = thread::take_spare() {
-            if self.can_take_over(&spare, waker, deadline, reading.at) {
-                self.take_over(spare, deadline);
-                return Poll::Pending;
-            }
-            // It may fit the task's next timer.
-            thread::put_back(spare);
-        }
-        self.start(waker, deadline, reading)
-    }
-
-    /// Returns whether a spare is of this task and wheel, and due in time. `now` is a moment that has passed.
-    #[inline]
-    fn can_take_over(&self, spare: &Spare, waker: &Waker, deadline: Moment, now: Moment) -> bool {
-        let (due, shard) = (spare.entry.deadline, &spare.shard);
-        // The horizon is the moment of the last turn, and an entry that is due by then is gone. A task whose
-        // polls are long would also take over an entry that is about to wake it, poll after poll.
-        let now = now.max(shard.horizon());
-        let left = deadline.since(now);
-        spare.task.is(waker)
-            && due.0 > now.0 + left.0 / TAKE_OVER_DIVISOR
-            // A timer that starts sets the alarm anew.
-            && !shard.alarm.is_overdue(now)
-            && shard.clock.is_in_time(due, deadline, left)
-            && shard.wheel.id() == self.wheel().id()
-            && thread::is_in(shard.runtime, spare.task)
-    }
-
-    #[inline]
-    fn take_over(&mut self, spare: Spare, deadline: Moment) {
-        let Spare { shard, entry, task } = spare;
-        shard.count_take_over();
+        let wheel = self.wheel().id();
+        // Looked for first, because a spare has everything that a start has to find or to make: the shard, a
+        // clone of the waker, and a place in the wheel.
+        let taken = thread::with(|thread| {
+            // The runtime is compared last, because Tokio may have to be asked for it, and by a count that all
+            // workers share.
+            thread.spares.take(|spare| {
+                spare.fits(waker, wheel, deadline, reading.at)
+                    && thread.is_in(spare.shard.runtime, spare.task)
+            })
+        });
+        let Some(Spare {
+            shard,
+            key,
+            due,
+            task,
+        }) = taken.flatten()
+        else {
+            return self.start(waker, deadline, reading);
+        };
         self.deadline = deadline;
         self.phase = Phase::Waiting(Wait {
             shard,
-            due: entry.deadline,
+            due,
             task,
-            key: entry.key,
+            key,
+            // What held for the former timer holds for this one: the task is the same, and so is the runtime.
             leaves_spare: true,
         });
+        Poll::Pending
     }
 
     /// Polls a timer whose entry has expired, or may have to wake another task.
@@ -362,12 +356,15 @@ impl Timer {
         // Read once, so that all questions below get the same answer.
         let horizon = wait.shard.horizon();
         if horizon == Moment::NEVER {
+            // The engine has ended. All of its timers have been woken and count as pending no more, but for the
+            // user they go on.
             if wait.shard.has_elapsed_with_runtime() {
                 return self.elapse(Moment::ZERO);
             }
             let now = self.wheel().now();
             return self.start(waker, self.deadline, Reading::current(now));
         }
+        // The horizon is the beginning of a tick that has come, so this is true of no timer too early.
         if wait.due.max(self.deadline) <= horizon {
             let due = wait.due;
             return self.elapse(due);
@@ -380,7 +377,10 @@ impl Timer {
             if wait.direct_to(waker) {
                 return Poll::Pending;
             }
+            // A turn has taken the entry out since the horizon was read.
         }
+        // The entry was due before the deadline. The horizon serves as a reading of the clock, because it is
+        // the moment of the last turn.
         self.start_again(waker, Reading::earlier(horizon))
     }
 
@@ -396,16 +396,21 @@ impl Timer {
         let (shard, repeats) = thread::bind(self.wheel(), task);
         match shard.start(clone, deadline, reading) {
             StartOutcome::Waits(key, due) => {
+                // Decided now, because only this thread knows that its task runs in the shard's runtime. Of a
+                // wheel with a runtime of its own, a spare could keep what a task of another runtime holds.
+                let leaves_spare = repeats && task.is_task() && self.wheel().builder_runtime().is_none();
+                // Stored only now: a poll that panics for want of a runtime leaves the timer as it was.
                 self.deadline = deadline;
                 self.phase = Phase::Waiting(Wait {
                     due,
                     task: remembered(task, &shard.clock),
                     key,
-                    leaves_spare: repeats && task.is_task() && shard.may_have_spares(),
+                    leaves_spare,
                     shard,
                 });
                 Poll::Pending
             }
+            // The tick of the deadline has begun, so there is nothing to wait for.
             StartOutcome::IsDue => {
                 self.deadline = deadline;
                 self.elapse(Moment::ZERO)
@@ -422,11 +427,12 @@ impl Timer {
             unreachable!("it waits")
         };
         let (clone, task) = WakerId::of_clone(waker);
+        // Not in the shard of this thread, because a timer stays in the runtime that polled it first.
         match wait.shard.start(clone, self.deadline, reading) {
             StartOutcome::Waits(key, due) => {
                 (wait.key, wait.due) = (key, due);
                 wait.task = remembered(task, &wait.shard.clock);
-                // Its task may be that of another runtime.
+                // The task that polls now may be one of another runtime.
                 wait.leaves_spare = false;
                 Poll::Pending
             }
@@ -453,7 +459,9 @@ impl Timer {
 
     /// Ends the wait, if the timer has waited. `due` is when its entry was due, if that has expired.
     fn elapse(&mut self, due: Moment) -> Poll<()> {
+        // Told to an interval, whose next tick counts from the deadline and not from when it was rounded up to.
         let rounded_up_by = due.since(self.deadline);
+        // Out of the shard, so that a timer which is kept after it has elapsed keeps no engine.
         self.phase = Phase::Apart(self.wheel().clone(), Apart::Elapsed { rounded_up_by });
         Poll::Ready(())
     }
@@ -477,6 +485,7 @@ impl Timer {
             // is the same as before, and only slack makes the entry late.
             Phase::Waiting(wait) if deadline >= wait.due || deadline == former => None,
             Phase::Waiting(_) => self.bring_forward(),
+            // It counts as polled from now on, because that is how Tokio's behaves: its reset registers it.
             _ => {
                 self.phase = Phase::unstarted(self.wheel().clone(), Moment::ZERO, true);
                 None
@@ -508,6 +517,7 @@ impl Timer {
             }
             return None;
         }
+        // The shard's clock, because the caller may be in another runtime than the timer.
         let now = shard.alarm.now();
         let (tick, sooner) = shard.clock.round_up(self.deadline, self.deadline.since(now));
         if shard.has_come(self.deadline, sooner, Reading::current(now)) {
@@ -515,10 +525,12 @@ impl Timer {
             let _ = self.elapse(Moment::ZERO);
             return waker;
         }
+        // With slack, two deadlines may be rounded up to the same tick.
         if sooner >= wait.due {
             return None;
         }
         let (is_there, ended) = shard.bring_forward(&wait.key, wait.due, tick, now);
+        // Otherwise a turn has just taken the entry out, and its task is woken and starts the timer again.
         if is_there {
             wait.due = sooner;
         }
@@ -532,6 +544,7 @@ impl Timer {
         self.deadline = deadline;
         match &self.phase {
             Phase::Waiting(wait) if !wait.shard.has_ended() => {
+                // The driver has woken this waker because the entry has expired, unless the timer was moved since.
                 let is_gone = wait.due <= wait.shard.horizon();
                 let polled = if is_gone && !wait.has_elapsed(deadline) {
                     self.start_again(waker, Reading::earlier(start))
@@ -567,30 +580,49 @@ impl Timer {
         }
     }
 
+    /// Makes the entry of a timer that is dropped a spare of this thread, or cancels it.
+    fn leave(&mut self) {
+        thread::with(|thread| {
+            let Phase::Waiting(wait) = &self.phase else { return };
+            if !wait.leaves_spare {
+                return;
+            }
+            // The entry of one that is due by the horizon is gone, or is the driver's to free, which takes no lock
+            // here.
+            if wait.due <= wait.shard.horizon() {
+                return drop(self.phase.take());
+            }
+            if let Some(mut place) = thread.spares.make_room(&wait.shard, wait.due, wait.task) {
+                *place = self.phase.take().into_spare();
+            }
+        });
+        // Not kept, or the thread's locals have been destroyed.
+        if let Phase::Waiting(_) = self.phase {
+            self.cancel_here();
+        }
+    }
+
+    /// Cancels the entry, if the timer waits, and tells the thread.
+    fn cancel_here(&mut self) {
+        let Some(Wait {
+            shard,
+            due,
+            task,
+            key,
+            ..
+        }) = self.phase.take_wait()
+        else {
+            return;
+        };
+        // From now on the task counts as one that starts a timer after the other.
+        thread::with(|thread| thread.spares.note_cancelled(task));
+        // The waker is dropped here, with no lock held, because that may be code of the user's.
+        drop(shard.cancel(key, due));
+    }
+
     fn end_entry(&mut self, end: impl FnOnce(&Shard, Key, Moment) -> Option<Waker>) -> Option<Waker> {
         let wait = self.phase.take_wait()?;
         end(&wait.shard, wait.key, wait.due)
-    }
-
-    /// Leaves the entry of a timer that is dropped to the thread, or cancels it.
-    fn leave(&mut self) {
-        let Phase::Waiting(wait) = self.phase.take() else {
-            return;
-        };
-        if wait.leaves_spare {
-            wait.leave_spare();
-        } else {
-            thread::with(|thread| thread.note_cancelled(wait.task));
-            drop(wait.shard.cancel(wait.key, wait.due));
-        }
-    }
-
-    /// Cancels the entry, and tells the thread.
-    fn cancel_here(&mut self) {
-        if let Phase::Waiting(wait) = &self.phase {
-            thread::with(|thread| thread.note_cancelled(wait.task));
-        }
-        drop(self.cancel());
     }
 }
 
@@ -604,6 +636,7 @@ impl Wait {
 
     /// Makes the entry wake the task of `waker`. Returns `false` if the entry is gone.
     fn direct_to(&mut self, waker: &Waker) -> bool {
+        // Compared in the shard, because the task is known in the timer only once its vtable has been learnt.
         if !self.shard.wakes(&self.key, self.due, waker) {
             if !self.shard.replace(&self.key, self.due, waker.clone()) {
                 return false;
@@ -611,24 +644,9 @@ impl Wait {
             // This may be a task of another runtime, whose memory and descriptors a spare would keep.
             self.leaves_spare = false;
         }
+        // A timer that is polled twice may be polled often, so its waker's vtable is worth a place.
         self.task = remembered(WakerId::learn(waker), &self.shard.clock);
         true
-    }
-
-    /// Leaves the entry of a timer that is dropped to the thread.
-    #[inline]
-    fn leave_spare(self) {
-        let Wait {
-            shard,
-            due,
-            task,
-            key,
-            ..
-        } = self;
-        if due > shard.horizon() {
-            let entry = SpareEntry { key, deadline: due };
-            thread::keep(Spare { shard, entry, task });
-        }
     }
 }
 
@@ -641,6 +659,25 @@ impl Phase {
     #[inline]
     fn take(&mut self) -> Phase {
         mem::replace(self, Phase::unstarted(WheelRef::GLOBAL, Moment::ZERO, false))
+    }
+
+    /// Makes a spare of a phase in which the timer waits.
+    #[inline]
+    fn into_spare(self) -> Option<Spare> {
+        let Phase::Waiting(wait) = self else { return None };
+        let Wait {
+            shard,
+            due,
+            task,
+            key,
+            ..
+        } = wait;
+        Some(Spare {
+            shard,
+            key,
+            due,
+            task,
+        })
     }
 
     /// Makes a timer that waits one that has not started. The caller ends the entry.

@@ -208,16 +208,17 @@ impl Wheel {
 }
 
 impl Snapshot {
-    /// Adds the timers of a shard, but for its spare, which is told by the tick at which its entry is due.
+    /// Adds the timers of a shard, but for its spares, which are told by the ticks at which their entries are due.
     /// Returns how many there are.
     fn add(&mut self, shard: &Shard) -> usize {
-        let mut spare = shard.spare_due().map(|due| shard.clock.tick_at(due));
+        let mut spares: Vec<_> = shard.spares_due().map(|due| shard.clock.tick_at(due)).collect();
         let mut pending = 0;
         let now = shard.alarm.now();
         let bounds = BOUNDS.map(Duration::from_millis);
         let tick = [shard.shared.settings.tick_duration];
         shard.walk(|site| {
-            if spare.take_if(|due| *due == site.due).is_some() {
+            if let Some(spare) = spares.iter().position(|due| *due == site.due) {
+                spares.swap_remove(spare);
                 return;
             }
             pending += 1;

@@ -14,8 +14,8 @@ use crate::{engine::clock::Moment, timers::sleep::Sleep};
 ///
 /// # Cancellation
 ///
-/// Dropping the future cancels the sleep at once. As with a [`timeout()`](super::timeout()), the timer that a
-/// thread cancelled last may stay in the wheel for the next timer of its task.
+/// Dropping the future cancels the sleep at once. As with a [`timeout()`](super::timeout()), the entry of a
+/// cancelled timer may stay in the wheel, uncounted, for the next timer of its task.
 ///
 /// # Panics
 ///

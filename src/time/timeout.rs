@@ -23,9 +23,9 @@ use crate::{
 ///
 /// # Cancellation
 ///
-/// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread
-/// cancelled last may stay in the wheel for the next timer of its task, until that timer's deadline at most.
-/// While it stays, it keeps a clone of the task's waker, and no metric counts it.
+/// Dropping the timeout drops the future and cancels the timer at once. The entries of two cancelled timers of
+/// a task may stay in the wheel on each thread for the task's next timers, until they are due at the latest.
+/// While they stay, they keep a clone of the task's waker, and no metric counts them.
 ///
 /// # Panics
 ///

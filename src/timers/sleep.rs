@@ -39,8 +39,8 @@ impl Wheel {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the entry that a
-    /// thread cancelled last may stay in the wheel, uncounted, for the next timer of its task.
+    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the entry of a
+    /// cancelled timer may stay in the wheel, uncounted, for the next timer of its task.
     ///
     /// # Panics
     ///

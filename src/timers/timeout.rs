@@ -28,9 +28,9 @@ impl Wheel {
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a
-    /// thread cancelled last may stay in the wheel for the next timer of its task, until it is due at the
-    /// latest. While it stays, it keeps a clone of the task's waker, and it does not count as pending.
+    /// Dropping the timeout drops the future and cancels the timer at once. The entries of two cancelled timers
+    /// of a task may stay in the wheel on each thread for the task's next timers, until they are due at the
+    /// latest. While they stay, they keep a clone of the task's waker, and they do not count as pending.
     ///
     /// # Panics
     ///

@@ -77,6 +77,42 @@ fn counts_are_exact_at_quiet_points() {
     }
 }
 
+/// The timeout of a request and that of a call in it each leave a spare, and each takes one over.
+#[test]
+fn counts_are_exact_with_timeouts_in_timeouts() {
+    let (wheel, runtime) = (Wheel::new(), multi(2));
+    let rounds = 200;
+    let tasks: Vec<_> = (0..8)
+        .map(|number| {
+            let wheel = wheel.clone();
+            runtime.spawn(async move {
+                // The spares of every second task expire.
+                let [call, request, longer] = if number % 2 == 0 {
+                    [40, 50, 60]
+                } else {
+                    [20_000, 30_000, 40_000]
+                }
+                .map(ms);
+                for _ in 0..rounds {
+                    let call = wheel.timeout(call, task::yield_now());
+                    let request = wheel.timeout(request, call);
+                    wheel.timeout(longer, request).await.unwrap().unwrap().unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    thread::sleep(ms(100));
+    let metrics = wheel.metrics();
+    // On a busy machine, an entry of 40 ms may expire before its future is ready.
+    let ended = metrics.expired + metrics.cancelled;
+    assert_eq!((metrics.pending, ended), (0, 8 * 3 * rounds), "{metrics:?}");
+    assert_eq!(metrics.registered, ended);
+    assert_eq!(wheel.snapshot().pending, 0);
+}
+
 /// Tasks take over spares, let some expire and end with others, and runtimes end, while the counters are read.
 #[test]
 fn no_counter_ever_goes_back() {

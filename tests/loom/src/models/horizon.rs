@@ -40,6 +40,28 @@ fn a_later_timer_takes_over_an_earlier_entry() {
     one_timer_after_the_other(1, 2);
 }
 
+/// The task drops two timers, one in the other, and then waits for two again.
+#[test]
+fn two_timers_take_over_two_earlier_entries() {
+    model(2, || {
+        let shards = Shards::new();
+        shards.spawn(|shards| {
+            let task = Task::new();
+            let mut timers = [2, 3].map(|tick| shards.timer(tick));
+            for timer in &mut timers {
+                shards.start(timer, &task.1);
+            }
+            drop(timers);
+            let [mut inner, mut outer] = [2, 3].map(|tick| shards.timer(tick));
+            shards.start(&mut inner, &task.1);
+            shards.start(&mut outer, &task.1);
+            shards.sleep_until(2, &mut inner, &task);
+            shards.sleep_until(3, &mut outer, &task);
+        });
+        shards.drive(3);
+    });
+}
+
 /// The spare stays, and is given up as the earlier timer is dropped.
 #[test]
 fn an_earlier_timer_leaves_a_later_spare_alone() {

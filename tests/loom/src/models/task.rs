@@ -52,7 +52,7 @@ impl Task {
         let waker = Waker::from(task.clone());
         WakerId::learn_task(&waker);
         // Only a task that has cancelled the last timer of its thread leaves a spare.
-        thread::with(|thread| thread.note_cancelled(WakerId::learn(&waker)));
+        thread::with(|thread| thread.spares.note_cancelled(WakerId::learn(&waker)));
         (task, waker)
     }
 

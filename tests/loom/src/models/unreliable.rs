@@ -82,7 +82,7 @@ impl Task {
 
     /// Starts a timer in place of the one that there is. The entry of that one may become a spare.
     fn start(&mut self, timer: Timer, tick: u64) {
-        thread::with(|thread| thread.note_cancelled(WakerId::learn(&self.waker)));
+        thread::with(|thread| thread.spares.note_cancelled(WakerId::learn(&self.waker)));
         self.timer = None;
         self.timer = Some((timer, tick));
         self.poll();

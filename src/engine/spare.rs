@@ -1,0 +1,229 @@
+//! `Spares`: the entries of cancelled timers that a thread keeps for the next timers of their task.
+//!
+//! The next timer of the task takes a spare over without taking a lock or cloning the waker, which is how most
+//! timeouts of a busy task start. There are two, because a request's timeout often goes around that of a call.
+//! A spare must not:
+//!
+//! - *Own anything but a task's memory.* An entry is therefore kept only if one of Tokio's tasks bound its
+//!   timer to the engine and no other task has polled the timer since. Other executors' wakers may own their
+//!   futures, and a task of another runtime keeps that runtime's descriptors open, which is why a wheel that
+//!   was given a runtime has no spares. One case goes undetected: a task that starts timers within the
+//!   `enter` of another runtime. A thread keeps the spares of one task, and so the memory of one that ended.
+//! - *Be left by a task that starts a single timer.* An entry is kept only if the task had cancelled the
+//!   previous timer here, too. So a task per request leaves nothing behind.
+//! - *Be counted as pending.* A shard has as many spares as a thread at the most, whose deadlines it knows.
+//! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
+//!   spares forever. Once one has expired unclaimed, the entries of the task's next [`WARY`] timers are not
+//!   kept. If that happens again while the task is awake because of the spare, the number doubles, until it
+//!   is greater than that of the timers that the task drops in one poll.
+
+use std::{
+    cell::{Cell, RefCell, RefMut},
+    task::Waker,
+};
+
+use super::{
+    clock::{Moment, Nanos},
+    shard::{SPARES, Shard},
+    shared::WheelId,
+    sync::Arc,
+    timing_wheel::Key,
+    waker_id::WakerId,
+};
+
+/// A timer takes over a spare only if the spare's remaining time is at least the timer's duration divided by
+/// this. Otherwise the timer would soon have to be started again.
+const TAKE_OVER_DIVISOR: u64 = 8;
+
+/// The number of a task's timers that leave no spare after one of its spares has expired unclaimed. It is
+/// greater than the number of timers that most tasks start in one poll, but not by much, so that a task which
+/// was idle once is soon fast again.
+const WARY: u32 = 64;
+
+/// A spare that was due less than this ago may have woken the task for the poll that finds it expired.
+const JUST_NOW: Nanos = Nanos(100_000_000);
+
+/// The entry of a cancelled timer.
+pub(crate) struct Spare {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) key: Key,
+    /// When the entry is due. It may have expired.
+    pub(crate) due: Moment,
+    /// The task that the waker in the entry wakes.
+    pub(crate) task: WakerId,
+}
+
+/// A task whose spare expired unclaimed, so that its timers leave none for a while.
+#[derive(Clone, Copy)]
+struct Wary {
+    task: WakerId,
+    /// How many of its timers leave no spare.
+    timers: u32,
+    /// How many of these are left.
+    left: u32,
+}
+
+pub(crate) struct Spares {
+    /// All of one task. Each is counted by its shard under its index here.
+    kept: RefCell<[Option<Spare>; SPARES]>,
+    /// The task that cancelled a timer here last.
+    last: Cell<WakerId>,
+    wary: Cell<Wary>,
+}
+
+impl Spares {
+    pub(crate) const fn new() -> Spares {
+        Spares {
+            kept: RefCell::new([const { None }; SPARES]),
+            last: Cell::new(WakerId::UNKNOWN),
+            wary: Cell::new(Wary {
+                task: WakerId::UNKNOWN,
+                timers: 0,
+                left: 0,
+            }),
+        }
+    }
+
+    /// Takes out a spare that `fits`, for a timer that waits in its place.
+    #[inline]
+    pub(crate) fn take(&self, fits: impl Fn(&Spare) -> bool) -> Option<Spare> {
+        // The first is mostly that of an inner timer, which ends before the outer one, and starts before it, too.
+        for (index, kept) in self.kept.borrow_mut().iter_mut().enumerate() {
+            if let Some(spare) = kept.take_if(|spare| fits(spare)) {
+                spare.shard.count_take_over(index);
+                return Some(spare);
+            }
+        }
+        None
+    }
+
+    /// Returns the place for the entry of a timer that `task` cancels, if that is to be kept, and counts it.
+    #[inline]
+    pub(crate) fn make_room(
+        &self,
+        shard: &Shard,
+        due: Moment,
+        task: WakerId,
+    ) -> Option<RefMut<'_, Option<Spare>>> {
+        self.last.set(task);
+        let mut kept = self.kept.borrow_mut();
+        let mut index = 0;
+        // Mostly, the timer itself has taken over the only spare.
+        if kept.iter().any(Option::is_some) {
+            drop(kept);
+            index = self.free_index(due, task)?;
+            kept = self.kept.borrow_mut();
+        }
+        // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
+        // The shard may have a spare of another thread in this place, or have expired the entry.
+        if self.is_wary_of(task) || shard.shared.has_no_handle() || !shard.leave_spare(index, due) {
+            return None;
+        }
+        Some(RefMut::map(kept, |kept| &mut kept[index]))
+    }
+
+    /// Returns the index for another spare of `task`, which is due at `due`, and gives up what has to go.
+    #[inline(never)]
+    fn free_index(&self, due: Moment, task: WakerId) -> Option<usize> {
+        let must_go = |kept: &Spare| kept.task != task || kept.has_expired();
+        if self.kept.borrow().iter().flatten().any(must_go) {
+            // Both go: a task that has been idle for so long must not be woken by the other one, too.
+            self.clear();
+        }
+        let mut kept = self.kept.borrow_mut();
+        if let Some(free) = kept.iter().position(Option::is_none) {
+            return Some(free);
+        }
+        // The one that is due last fits the fewest timers, so that one goes, or the new one.
+        let due_at = |index: &usize| kept[*index].as_ref().map(|kept| kept.due);
+        let index = (0..SPARES).max_by_key(due_at)?;
+        let last = kept[index].take_if(|last| due < last.due)?;
+        // Not borrowed while a waker is dropped, which may free a task.
+        drop(kept);
+        last.cancel(index);
+        Some(index)
+    }
+
+    /// Records that a task cancels a timer here that leaves no spare.
+    #[inline]
+    pub(crate) fn note_cancelled(&self, task: WakerId) {
+        self.last.set(task);
+    }
+
+    /// Returns whether `task` has cancelled the last timer here. Only then does its next one leave a spare,
+    /// because a task that starts a single timer has no use for one.
+    #[inline]
+    pub(crate) fn repeats(&self, task: WakerId) -> bool {
+        self.last.get() == task
+    }
+
+    /// Gives up all spares. If one has expired unclaimed, no spares of its task are kept for a while.
+    #[cold]
+    fn clear(&self) {
+        let kept = self.kept.take();
+        // Those of an engine that has ended have woken nobody in vain.
+        let is_unclaimed = |spare: &&Spare| spare.has_expired() && !spare.shard.has_ended();
+        if let Some(spare) = kept.iter().flatten().find(is_unclaimed) {
+            self.be_wary_of(spare);
+        }
+        for (index, spare) in kept.into_iter().enumerate() {
+            spare.into_iter().for_each(|spare| spare.cancel(index));
+        }
+    }
+
+    /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.
+    fn is_wary_of(&self, task: WakerId) -> bool {
+        let wary = self.wary.get();
+        if wary.left == 0 || wary.task != task {
+            return false;
+        }
+        let left = wary.left - 1;
+        self.wary.set(Wary { left, ..wary });
+        true
+    }
+
+    fn be_wary_of(&self, unclaimed: &Spare) {
+        let task = unclaimed.task;
+        // If the task is awake because of this very spare, the number was too small.
+        let since = unclaimed.shard.clock.now().since(unclaimed.due);
+        let last = Some(self.wary.get()).filter(|wary| wary.task == task && since < JUST_NOW);
+        let timers = last.map_or(WARY, |wary| wary.timers.saturating_mul(2));
+        let left = timers;
+        self.wary.set(Wary { task, timers, left });
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Spare {
+    /// Returns whether a timer of `wheel` for the task of `waker` can take the entry over. `now` is a moment
+    /// that has passed.
+    #[inline]
+    pub(crate) fn fits(&self, waker: &Waker, wheel: WheelId, deadline: Moment, now: Moment) -> bool {
+        let (shard, due) = (&self.shard, self.due);
+        // The horizon is the moment of the last turn, and an entry that is due by then is gone. A task whose
+        // polls are long would also take over an entry that is about to wake it, poll after poll.
+        let now = now.max(shard.horizon());
+        let left = deadline.since(now);
+        self.task.is(waker)
+            && due.0 > now.0 + left.0 / TAKE_OVER_DIVISOR
+            // A timer that starts sets the alarm anew.
+            && !shard.alarm.is_overdue(now)
+            && shard.clock.is_in_time(due, deadline, left)
+            && shard.wheel.id() == wheel
+    }
+
+    #[inline]
+    fn has_expired(&self) -> bool {
+        self.due <= self.shard.horizon()
+    }
+
+    /// Cancels the entry of spare `index`.
+    fn cancel(self, index: usize) {
+        self.shard.cancel_spare(index, self.key, self.due);
+    }
+}

@@ -27,8 +27,8 @@ use tokio::{
 use super::{
     clock::{Clock, Moment},
     driver::{
-        TokioTimers,
         alarm::{Alarm, SetOutcome},
+        alternative::TokioTimers,
         kernel_timer::KernelTimer,
         tokio_timer::{begin_of_millisecond, is_setting},
     },

@@ -4,7 +4,10 @@
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    driver::{TokioTimers, timers_of, tokio_timer::panic_as_ended},
+    driver::{
+        alternative::{TokioTimers, timers_of},
+        tokio_timer::panic_as_ended,
+    },
     engine::{Engine, Engines, engines},
     shared::{Shared, Tally, WheelId, WheelRef},
     sync::Arc,

@@ -43,7 +43,7 @@ use std::{
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
-    TokioTimers,
+    alternative::TokioTimers,
     kernel_timer::KernelTimer,
     tokio_timer::{self, FARTHEST, TokioTimer},
 };

@@ -17,8 +17,8 @@ use crate::{
     engine::{
         clock::{Clock, Moment, Slack},
         driver::{
-            TokioTimers,
             alarm::{Alarm, Driver, Next},
+            alternative::TokioTimers,
         },
         engine::Engine,
         registry,

@@ -57,6 +57,7 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
+    #[inline]
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -76,10 +77,12 @@ impl Body for RequestBody {
         polled
     }
 
+    #[inline]
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
     }
 
+    #[inline]
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }

@@ -249,7 +249,7 @@ impl EngineTask {
         let engine = &self.engine;
         while !engine.alarm.has_ended() {
             // Wakers that poll timers within a turn must not use up the budget of this task.
-            unconstrained(poll_fn(|_| Poll::Ready(engine.run_driver()))).await;
+            unconstrained(async { engine.run_driver() }).await;
             // Other tasks run, although this turn may have been cut short, or another one may be due by now.
             yield_now().await;
             // After a turn, and so also as the engine begins: its first timer may have been due at once, and

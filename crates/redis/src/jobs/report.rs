@@ -80,8 +80,9 @@ pub struct JobInfo {
     pub due: SystemTime,
     /// Which attempt its next delivery is, or its last one was if it runs or is dead, from 1 on.
     pub attempt: u32,
-    /// The error of its last attempt, up to 1,024 bytes of it. `None` if no attempt has failed, or if the
-    /// last one was ended by [`bury`](super::Job::bury) or [`retry_after`](super::Job::retry_after).
+    /// The error of its last attempt, up to 1,024 bytes of it. `None` if no attempt has failed, if the last
+    /// one was ended by [`bury`](super::Job::bury) or [`retry_after`](super::Job::retry_after), or if the
+    /// error has an empty text.
     pub error: Option<String>,
 }
 
@@ -132,7 +133,7 @@ impl DeadJob {
     /// with, why the job could not be delivered, or that its lease ran out.
     ///
     /// Returns `None` if the job was ended by [`bury`](super::Job::bury) or
-    /// [`retry_after`](super::Job::retry_after).
+    /// [`retry_after`](super::Job::retry_after), or if the error has an empty text.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

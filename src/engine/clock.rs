@@ -1,8 +1,8 @@
 //! Time: instants and spans in eight bytes, and the clock of an engine: its source, the ticks into which it
 //! is divided, and how far deadlines are rounded up to them. All rounding happens here.
 //!
-//! There is one function for each reading of a clock, and of three of them one that returns an `Instant`, because
-//! to convert a moment back takes as long as to read the clock:
+//! There is one function for each reading of a clock, and of three of them one more that returns an `Instant`,
+//! because to convert a moment back takes as long as to read the clock:
 //!
 //! | reading | clock |
 //! | --- | --- |

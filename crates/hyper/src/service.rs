@@ -89,8 +89,8 @@ where
 }
 
 /// A request that has no response yet.
-// Its functions are not generic, which leaves so little in those above that they are inlined into hyper's, and
-// hyper's futures are made in place: 170 instructions less a request of HTTP/2.
+// Its functions are not generic, which leaves so little in those above that they are inlined into hyper's,
+// and hyper's futures are made in place: 170 instructions less a request of HTTP/2.
 #[derive(Debug)]
 struct Unanswered {
     token: RequestToken,

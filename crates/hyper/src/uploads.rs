@@ -71,8 +71,8 @@ impl Waits {
 /// The body of a request.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// No bytes are to come. Whether a client of HTTP/2 has ended the stream, too, hyper takes a lock to tell, so
-    /// this is in flight only once a handler waits for it.
+    /// No more bytes are to come. hyper takes a lock to tell whether a client of HTTP/2 has ended the stream,
+    /// too, so such a body is in flight only if a handler waits for the end.
     Empty(Arc<Connection>),
     Ongoing(Ongoing),
     /// The handler has all of it, or its error.

@@ -1,5 +1,5 @@
-//! Clients that mean well and whose pause is just `idle`, 100 ms and up to 3 ms less or more, or whose requests
-//! fall to the end of `lifetime`: how many of their POSTs fail, of 2,000 by reqwest. It takes 40 s.
+//! Clients that mean well and whose pause is just `idle`, 100 ms and up to 3 ms less or more, or whose
+//! requests fall to the end of `lifetime`: how many of their POSTs fail, of 2,000 by reqwest. It takes 40 s.
 
 use std::{convert::Infallible, io, time::Duration};
 

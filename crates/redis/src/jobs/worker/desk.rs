@@ -109,6 +109,11 @@ pub(super) struct Status {
 }
 
 impl Status {
+    /// Whether the consumer fetches a job as soon as there is one, for all that is known.
+    pub(super) fn has_free_place(&self) -> bool {
+        self.asked || (self.places.is_some() && self.free > 0)
+    }
+
     /// Whether the consumer has been working for so long without asking for another job.
     pub(super) fn is_busy(&self, now: Instant, long: Duration) -> bool {
         !self.asked && self.fetched_at.is_some_and(|at| at + long <= now)
@@ -284,7 +289,9 @@ impl Desk {
         state.places.leave();
         let starts = self.start(&mut state);
         let is_last = state.closed && state.held.is_empty();
-        let concerns_engine = state.asked || is_last;
+        // A free place for which nothing is on its way has more taken.
+        let is_starving = state.will_fetch() && state.due.is_empty() && state.starting == 0;
+        let concerns_engine = state.asked || is_starving || is_last;
         drop(state);
         self.send(starts);
         if concerns_engine {

@@ -13,7 +13,8 @@ use crate::{
 const JITTER: Duration = Duration::from_millis(100);
 /// The shortest interval between two sweeps that wait for leases of other workers to end.
 const ENDS_APART: Duration = Duration::from_secs(1);
-/// When to look again whether a worker without room is busy with a job, or has only not been asked yet.
+/// When to look again whether a worker without room is busy with a job, or has only not been asked yet; and for how
+/// long a message waits while a worker has enough to do.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How long a job may have been due before an idle worker looks for it that does not watch.
 const OVERDUE: Duration = Duration::from_millis(400);
@@ -31,7 +32,7 @@ pub(super) struct Room {
     pub(super) ahead: usize,
     /// How many make a take worthwhile while the consumer is not starving.
     pub(super) worthwhile: usize,
-    /// Whether the consumer asks and nothing is on its way.
+    /// Whether the consumer has a free place and nothing is on its way.
     pub(super) is_starving: bool,
     /// Whether no claim waits on the wheel.
     pub(super) has_idle_wheel: bool,
@@ -77,6 +78,8 @@ pub(super) struct Lookout {
 /// Which jobs could be taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum More {
+    /// Some of which a message told while the consumer had enough to do.
+    Told,
     /// Some that are due.
     Due,
     /// Some that are due within the look-ahead.
@@ -109,6 +112,7 @@ impl Lookout {
     /// Whether to look before the next regular time, because there is room for jobs.
     fn wants(&self, room: &Room) -> bool {
         let wants_more = match self.more {
+            Some(More::Told) => room.is_starving(),
             Some(More::Due) => room.is_starving() || room.is_worthwhile(room.due),
             Some(More::Ahead) => {
                 (room.is_starving() && room.has_idle_wheel) || room.is_worthwhile(room.ahead)
@@ -118,7 +122,7 @@ impl Lookout {
         !self.is_taking && !self.unanswered && (wants_more || (self.is_unlisted() && room.is_starving()))
     }
 
-    /// Decides whether to look now, and if not, when. Without room for a job, only the regular look for jobs
+    /// Decides whether to look now, and if not, when. A message waits for a free place, or for a moment. Without room for a job, only the regular look for jobs
     /// that others have lost is due, and one that has others told of jobs in place of a worker that `is_busy`.
     pub(super) fn look(&mut self, now: Instant, room: &Room, is_busy: bool) -> bool {
         if self.is_taking {
@@ -139,6 +143,12 @@ impl Lookout {
             if self.is_listed {
                 self.at = self.at.min(now + LOOK_AGAIN);
             }
+            return false;
+        }
+        if self.hinted && self.more.is_none() && !self.unanswered && !room.is_starving() {
+            // What is scheduled meanwhile is taken with it.
+            self.more = Some(More::Told);
+            self.at = now + LOOK_AGAIN;
             return false;
         }
         true
@@ -376,11 +386,25 @@ mod tests {
         let (now, mut lookout) = answered(None, None);
         assert!(lookout.at > now + INTERVAL / 2 - JITTER);
         lookout.hint(now);
-        assert!(is_due(&mut lookout, now, 1, false));
+        assert!(is_due(&mut lookout, now, 1, true));
         lookout.begin(now);
         lookout.hint(now);
         lookout.answered(now, None, None, SECOND);
-        assert!(is_due(&mut lookout, now, 1, false));
+        assert!(is_due(&mut lookout, now, 1, true));
+    }
+
+    #[test]
+    fn a_hint_waits_for_a_free_place_or_for_a_moment() {
+        let hinted = || {
+            let (now, mut lookout) = answered(None, None);
+            lookout.hint(now);
+            assert!(!is_due(&mut lookout, now, 8, false));
+            (now, lookout)
+        };
+        let (now, mut lookout) = hinted();
+        assert!(is_due(&mut lookout, now, 8, true));
+        let (now, mut lookout) = hinted();
+        assert!(is_due(&mut lookout, now + LOOK_AGAIN, 8, false));
     }
 
     #[test]

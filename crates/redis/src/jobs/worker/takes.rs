@@ -145,7 +145,7 @@ impl Takes {
             due,
             ahead: due.saturating_sub(on_wheel),
             worthwhile: wanted.div_ceil(2),
-            is_starving: status.asked && status.ready == 0 && self.jobs_in_flight == 0,
+            is_starving: status.has_free_place() && status.ready == 0 && self.jobs_in_flight == 0,
             has_idle_wheel: on_wheel == 0,
         }
     }

@@ -22,6 +22,18 @@ local function first(set)
   return score and score ~= 'inf' and exact(score)
 end
 
+if is_late then return refuse() end
+
+-- The first ends of leases, and up to 20 that have ended.
+local first_job, first_claim = first(running), first(claimed)
+
+local function ended(set, first_end)
+  if not first_end or tonumber(first_end) > now then return {} end
+  return call('ZRANGE', set, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
+end
+
+local ended_jobs, ended_claims = ended(running, first_job), ended(claimed, first_claim)
+
 -- How long a worker counts as there that does not look again: it does so every five seconds.
 local SEEN_FOR = 5500000
 -- How much later than those that watch the first of few idle workers looks, and each further one.
@@ -44,10 +56,8 @@ end
 -- that are idle, also by how much later than those that watch it looks.
 local function enlist(given)
   if worker == '' then return true end
-  local next_due = first(due)
-  local is_due = next_due and tonumber(next_due) <= now
   if given < limit then
-    for _, set in ipairs({ watching, idle }) do
+    for _, set in ipairs(idle_workers > 0 and { watching, idle } or { watching }) do
       local gone = call('ZRANGE', set, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
       if gone[1] then call('ZREM', set, unpack(gone)) end
     end
@@ -67,7 +77,8 @@ local function enlist(given)
     -- Nobody could watch in its place.
     if call('ZSCORE', watching, worker) then reply[5] = 'listed' end
   else
-    leave(worker, is_due and WATCHERS or 0)
+    local next_due = first(due)
+    leave(worker, next_due and tonumber(next_due) <= now and WATCHERS or 0)
   end
   return true
 end
@@ -76,11 +87,13 @@ end
 -- which the reply arrives, and what has passed by then makes its jobs late.
 local function finish(given)
   local watches, later = enlist(given)
-  local next_due, next_claim, next_running = first(due), first(claimed), first(running)
+  local next_due = first(due)
   -- Where no more jobs may run, the end of one wakes those that watch.
   if next_due and tonumber(next_due) <= now + ahead and room_in(running, claimed) == 0 then next_due = nil end
-  local next_end = next_claim or next_running
-  if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
+  if ended_jobs[1] then first_job = first(running) end
+  if ended_claims[1] or is_repeated or given > 0 then first_claim = first(claimed) end
+  local next_end = first_claim or first_job
+  if first_claim and first_job and tonumber(first_job) < tonumber(first_claim) then next_end = first_job end
   reply[1] = exact(clock())
   for place, at in pairs({ [2] = next_due or nil, [3] = next_end or nil }) do
     if watches then
@@ -105,9 +118,6 @@ local function add_job(id, size, attempts, at, stored_limit)
   add(claims, id, body, exact(size), attempts, at, stored_limit ~= '0' and '1' or '0')
 end
 
-if is_late then return refuse() end
-local ended_jobs = call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
-local ended_claims = call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
 local has_dead = call('ZCARD', dead) > 0
 local wrong = wrong_type({ due, watching }, { state, payload, repeats })
 if wrong then return wrong end

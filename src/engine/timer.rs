@@ -211,6 +211,11 @@ impl Timer {
         matches!(&self.phase, Phase::Waiting(wait) if wait.shard.has_ended())
     }
 
+    /// Returns whether the timer waits in a shard that nobody drives, so that nothing will wake its waker.
+    pub(crate) fn is_undriven(&self) -> bool {
+        matches!(&self.phase, Phase::Waiting(wait) if wait.shard.is_undriven())
+    }
+
     /// Returns whether the timer waits for an entry that has not expired.
     pub(crate) fn has_entry(&self) -> bool {
         matches!(&self.phase, Phase::Waiting(wait) if wait.due > wait.shard.horizon())

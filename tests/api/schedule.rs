@@ -19,6 +19,7 @@ use tickwheel::{ScheduleError, Scheduled, ScheduledTask, Unprocessed, Wheel};
 use tokio::{
     runtime::Handle,
     sync::oneshot,
+    task::yield_now,
     time::{Duration, Instant},
 };
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
@@ -608,4 +609,30 @@ async fn its_debug_output_tells_the_stage() {
         task::spawn(cancelled).poll(),
         Poll::Ready(Err(ScheduleError::Cancelled))
     );
+}
+
+/// With Tokio's alternative timer too, which `.ci/alternative-timer` gives every runtime here: there, the engine
+/// ends while other workers still poll tasks.
+#[test]
+fn what_is_scheduled_while_a_runtime_ends_ends_with_it() {
+    let wheel = Wheel::new();
+    for _ in 0..100 {
+        let runtime = threaded_runtime(2);
+        let (tell, told) = mpsc::channel();
+        for _ in 0..4 {
+            let (wheel, tell) = (wheel.clone(), tell.clone());
+            runtime.spawn(async move {
+                while tell.send(wheel.schedule(DAY, pending::<()>())).is_ok() {
+                    yield_now().await;
+                }
+            });
+        }
+        drop(tell);
+        drop(told.recv().unwrap());
+        drop(runtime);
+        for handle in told {
+            assert!(handle.is_finished(), "nothing would ever end it");
+        }
+    }
+    assert_eq!(wheel.pending(), 0);
 }

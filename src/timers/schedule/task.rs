@@ -133,7 +133,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let mut has_to_wake = false;
         if permit.enroll(task.clone()).is_ok() {
             // What has woken the task so far has found nothing to start or to end.
-            has_to_wake = !timer.has_entry();
+            has_to_wake = !timer.has_entry() || timer.is_undriven();
             state.progress = Progress::Waiting(Wait {
                 future,
                 runtime,
@@ -197,7 +197,7 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         let Progress::Waiting(Wait { timer, .. }) = &mut state.progress else {
             return;
         };
-        if timer.has_lost_engine() {
+        if timer.has_lost_engine() || timer.is_undriven() {
             drop(state);
             self.give_up();
             return;

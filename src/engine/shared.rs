@@ -115,9 +115,8 @@ impl WheelRef {
     /// Reads the clock from which a timer of this wheel would count here.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.0
-            .as_ref()
-            .map_or_else(Moment::now, |stripe| stripe.shared.now())
+        let shared = self.0.as_ref().map(|stripe| &stripe.shared);
+        Moment::of(shared.map_or_else(clock::runtime_now, |shared| shared.instant_now()))
     }
 
     /// Returns a moment that has passed as a reading of that clock, or reads it if `known_past` is

@@ -353,11 +353,15 @@ impl Watch {
     fn deadline_of(&self, timer: &Timer) -> Moment {
         let activity = self.activity();
         if activity.is_busy() {
-            // Not again and again within a tick.
-            timer.now().after(self.duration.max(Nanos::MILLISECOND))
+            timer.now().after(self.least_duration())
         } else {
             activity.last_touch().after(self.duration)
         }
+    }
+
+    /// Returns for how long the timer is restarted at least, which is not again and again within a tick.
+    fn least_duration(&self) -> Nanos {
+        self.duration.max(Nanos::MILLISECOND)
     }
 
     /// Takes the waker of the waiting task, for the caller to wake or drop with no lock held.
@@ -372,7 +376,8 @@ impl Wake for Watch {
         // If the timer is being polled, the task has to poll it again.
         if let Some(mut sleep) = try_lock(&self.sleep) {
             let deadline = self.deadline_of(&sleep.timer);
-            let start = deadline.before(self.duration);
+            // Not after now, which a wheel takes for the moment that it has reached.
+            let start = deadline.before(self.least_duration());
             if sleep
                 .timer
                 .start_anew(deadline, start, &Waker::from(self.clone()))

@@ -157,6 +157,35 @@ fn no_sleep_is_early_and_none_is_lost() {
     assert_at_rest(&wheel);
 }
 
+/// The timer is restarted beside others, again and again, for a time that is longer than its duration.
+#[test]
+fn an_idle_timer_that_is_busy_makes_no_sleep_early() {
+    let (runtime, wheel) = (runtime(1), wheel());
+    let idle = wheel.idle_timer(Duration::from_micros(100));
+    let busy = idle.handle().busy();
+    let idle = runtime.spawn(idle);
+    let sleeps = |seed| {
+        let (wheel, mut random) = (wheel.clone(), fastrand::Rng::with_seed(seed));
+        async move {
+            for _ in 0..500 {
+                let duration = Duration::from_nanos(random.u64(..2_000_000));
+                let start = Instant::now();
+                wheel.sleep(duration).await;
+                assert!(
+                    start.elapsed() >= duration,
+                    "{:?} for {duration:?}",
+                    start.elapsed()
+                );
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..8).map(|seed| runtime.spawn(sleeps(seed))).collect();
+    runtime.block_on(async { join_all(tasks).await.into_iter().for_each(Result::unwrap) });
+    drop(busy);
+    runtime.block_on(idle).unwrap();
+    assert_at_rest(&wheel);
+}
+
 #[test]
 fn other_threads_set_the_timer_too() {
     let runtime = runtime(1);

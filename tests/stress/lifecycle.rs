@@ -563,6 +563,42 @@ fn a_handle_that_aborts_its_task_as_that_is_spawned_ends_it() {
     }
 }
 
+/// Threads outside all runtimes reset a task at once, one to a past instant and one to a later one. Whichever
+/// comes first, the task starts at once.
+#[test]
+fn a_task_that_is_reset_to_a_past_instant_starts_whoever_else_resets_it() {
+    let (runtime, wheel) = (threaded_runtime(1), wheel(1));
+    let (past, mut was_first) = (Instant::now(), [0, 0]);
+    thread::sleep(ms(2));
+    for round in 0..500 {
+        let entered = runtime.enter();
+        let task = wheel.schedule(MINUTE, async {});
+        drop(entered);
+        let arrived = AtomicUsize::new(0);
+        let meet = |spins| {
+            arrived.fetch_add(1, SeqCst);
+            while arrived.load(SeqCst) < 2 {
+                hint::spin_loop();
+            }
+            (0..spins).for_each(|_| hint::spin_loop());
+        };
+        let put_off = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                meet(round % 100);
+                task.reset(Instant::now() + MINUTE)
+            });
+            meet(0);
+            assert!(task.reset(past), "nothing else starts it");
+            other.join().unwrap()
+        });
+        was_first[usize::from(put_off)] += 1;
+        assert!(task.is_started(), "round {round}: put off: {put_off}");
+        runtime.block_on(task).unwrap();
+    }
+    assert!(was_first.iter().all(|times| *times > 0), "they never met");
+    assert_at_rest(&wheel);
+}
+
 /// The wheel, empty now, admits `limit` timers and not one more.
 #[track_caller]
 fn assert_limit_is(runtime: &Runtime, wheel: &Wheel, limit: usize) {

@@ -24,7 +24,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use crate::{
     engine::{
         clock::{Moment, Reading},
-        sync::{Mutex, lock},
+        sync::{Mutex, MutexGuard, lock},
         timer::Timer,
     },
     error::ScheduleError,
@@ -173,8 +173,14 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         true
     }
 
-    fn start(&self, future: F, runtime: &Handle) {
-        let started = runtime.spawn(future);
+    /// Starts a task that is due. The caller holds the lock of its state.
+    fn start(&self, mut state: MutexGuard<'_, State<F>>) {
+        let Some(wait) = state.end_wait(Progress::Starting) else {
+            return;
+        };
+        drop(state);
+        drop(wait.permit);
+        let started = wait.runtime.spawn(wait.future);
         let mut state = lock(&self.state);
         if let Progress::Starting = state.progress {
             state.progress = Progress::Started(started);
@@ -204,11 +210,7 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         }
         // The state stays locked, because a task that is due must no longer be reset.
         if timer.poll_with(|| Waker::from(self.clone())).is_ready() {
-            if let Some(wait) = state.end_wait(Progress::Starting) {
-                drop(state);
-                drop(wait.permit);
-                self.start(wait.future, &wait.runtime);
-            }
+            self.start(state);
         }
     }
 }
@@ -251,8 +253,15 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
         };
         let deadline = Moment::of(deadline);
         let waker = timer.reset(deadline);
+        let is_due = timer.has_completed();
         state.deadline = deadline;
-        drop(state);
+        if is_due {
+            // Here, and not by the waker, because a reset to a later deadline could come before that, and then
+            // the timer would start anew in whichever runtime the waker is called, or panic outside of all.
+            self.start(state);
+        } else {
+            drop(state);
+        }
         // Waking the task locks the state.
         waker.into_iter().for_each(Waker::wake);
         true

@@ -83,7 +83,7 @@ impl WorkerBuilder {
     /// Sets how long a job may take, which is unlimited by default.
     ///
     /// A job that takes longer, counted from when the stream yielded it, is not renewed any more, and its
-    /// [`lost`](Job::lost) completes. `done` then returns `false`. The attempt has failed: the job is
+    /// [`lost`](super::Job::lost) completes. `done` then returns `false`. The attempt has failed: the job is
     /// delivered again when the rest of its lease has passed, so that its handler has that time to stop, and
     /// after its last attempt it is dead. Without a limit, a handler that hangs keeps its job forever.
     pub fn time_limit(mut self, limit: Duration) -> WorkerBuilder {

@@ -158,7 +158,7 @@ fn a_timer_of_a_wheel_with_a_handle_goes_on_where_it_is_polled_once_that_runtime
 
 /// Lets the tasks of a runtime run until all of them wait. An engine's task yields after each turn.
 fn run_tasks(runtime: &Handle) {
-    (0..2).for_each(|_| runtime.poll_tasks(Waker::noop()));
+    (0..2).for_each(|_| runtime.poll_tasks(&Task::without_thread().1));
 }
 
 /// Lets the engine's task run, linger as it does in an engine that has become unused, and look again.

@@ -23,6 +23,7 @@ fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     builder.max_branches = 10_000;
     // It reads the clock once in the process, which loom would take for a model that changes.
     loom::model(|| _ = Moment::ZERO.instant());
+    task::learn_wakers();
     let orders = Arc::new(AtomicUsize::new(0));
     let counted = orders.clone();
     builder.check(move || {
@@ -39,6 +40,7 @@ fn simulate(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_permutations = Some(1);
     builder.max_branches = 1_000_000;
+    task::learn_wakers();
     builder.check(move || {
         sync::forget_threads();
         check();

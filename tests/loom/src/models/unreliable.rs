@@ -5,15 +5,16 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    task::{Poll, Wake, Waker},
+    task::{Poll, Waker},
 };
 
 use fastrand::Rng;
 
 use super::{
     simulate,
+    task::Task,
     world::{World, poll},
 };
 use crate::{
@@ -34,30 +35,19 @@ const LATEST: u64 = 100;
 /// The longest timer, in ticks.
 const LONGEST: u64 = 60;
 
-#[derive(Default)]
-struct IsWoken(AtomicBool);
-
-impl Wake for IsWoken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, SeqCst);
-    }
-}
-
 /// A task with one timer at a time.
-struct Task {
-    is_woken: Arc<IsWoken>,
+struct Sleeper {
+    task: Arc<Task>,
     waker: Waker,
     /// With the tick of its deadline.
     timer: Option<(Timer, u64)>,
 }
 
-impl Task {
-    fn new() -> Task {
-        let is_woken = Arc::new(IsWoken::default());
-        let waker = Waker::from(is_woken.clone());
-        WakerId::learn_task(&waker);
-        Task {
-            is_woken,
+impl Sleeper {
+    fn new() -> Sleeper {
+        let (task, waker) = Task::without_thread();
+        Sleeper {
+            task,
             waker,
             timer: None,
         }
@@ -65,7 +55,7 @@ impl Task {
 
     /// Polls the timer if the task was woken.
     fn run(&mut self) {
-        if self.is_woken.0.swap(false, SeqCst) {
+        if self.task.was_woken() {
             self.poll();
         }
     }
@@ -97,22 +87,22 @@ impl Task {
 /// A runtime and its tasks.
 struct Tasks {
     world: World,
-    tasks: Vec<Task>,
+    tasks: Vec<Sleeper>,
 }
 
 impl Tasks {
     fn new(world: World, tasks: usize) -> Tasks {
         Tasks {
             world,
-            tasks: (0..tasks).map(|_| Task::new()).collect(),
+            tasks: (0..tasks).map(|_| Sleeper::new()).collect(),
         }
     }
 
     /// Lets the runtime run all tasks that are ready.
     fn run(&mut self) {
         let _entered = self.world.runtime.enter();
-        self.world.runtime.poll_tasks(Waker::noop());
-        self.tasks.iter_mut().for_each(Task::run);
+        self.world.runtime.poll_tasks(&Task::without_thread().1);
+        self.tasks.iter_mut().for_each(Sleeper::run);
     }
 
     /// A task starts a timer.

@@ -93,6 +93,12 @@ fn current_runtime() -> Option<Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
+/// Returns whether the caller is in `runtime`. This is out of line, because few wheels have a runtime.
+#[cold]
+fn is_current(runtime: Id) -> bool {
+    current_runtime() == Some(runtime)
+}
+
 /// Finds the shard in which a timer of a wheel starts here, and tells whether `task` has cancelled the last
 /// timer here, too. Only then does the timer leave a spare, because a task that starts a single timer has no
 /// use for one.
@@ -223,10 +229,10 @@ impl Thread {
     /// caller's, as [`Thread::shard_in`] does.
     #[inline]
     fn bind(&self, wheel: &WheelRef, task: WakerId) -> Result<Arc<Shard>, (Option<Id>, usize)> {
+        let given = wheel.builder_runtime();
         // Asked at each start: a thread may be lent to another runtime from one poll to the next.
         let learnt = self.learnt_for(task);
         let here = || learnt.map(|(runtime, _)| runtime).or_else(current_runtime);
-        let given = wheel.builder_runtime();
         let runtime = given.or_else(here);
         let number = || {
             let index = match learnt {
@@ -234,7 +240,7 @@ impl Thread {
                 None => self.unlearnt_index(task),
             };
             // Of the workers of another runtime, the index means nothing there.
-            let index = index.filter(|_| given.is_none() || given == here());
+            let index = index.filter(|_| given.is_none_or(is_current));
             index.unwrap_or_else(number::get)
         };
         self.shard_in(wheel, runtime, number)

@@ -282,6 +282,7 @@ impl Drop for EngineTask {
         if alarm.has_alternative_timers() {
             return self.engine.end();
         }
+        // The engine's own waker, which takes the driver and finds that Tokio's timers have ended.
         ended.into_iter().for_each(Waker::wake);
     }
 }

@@ -177,6 +177,7 @@ impl Labels {
         }
         // A name made of a request's content must not use up the memory.
         if ids.len() >= NAMES && *name != *OTHER {
+            // Taken again below, once.
             drop(ids);
             return self.find(OTHER.into());
         }
@@ -215,6 +216,7 @@ impl Labels {
     /// Returns the outcomes of each label of a wheel.
     pub(crate) fn stats(&self) -> Vec<LabelStats> {
         let places = self.places.get().into_iter().flatten();
+        // Places are filled in their order, under the lock of the names.
         let labels = places.map_while(OnceLock::get);
         labels.map(|label| label.stats()).collect()
     }

@@ -124,6 +124,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
     for engine in of_wheel_among(&engines, shared) {
         usage.engines += 1;
         for shard in existing(&engine.shards) {
+            // Each under its own lock, so the sum is exact only while no timer changes.
             let of_shard = shard.usage();
             usage.tally.add(of_shard.tally);
             usage.pending += of_shard.pending;

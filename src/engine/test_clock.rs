@@ -22,7 +22,9 @@ use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 /// Calls `act` in a runtime, unless this thread's locals have been destroyed.
 pub(crate) fn in_runtime<R>(runtime: &Handle, act: impl FnOnce() -> R) -> Option<R> {
     let _entered = match Handle::try_current() {
+        // Mostly the caller is there, and entering again would take a reference count.
         Ok(here) if here.id() == runtime.id() => None,
+        // Tokio has no context left that could be entered, and `enter` would panic.
         Err(error) if !error.is_missing_context() => return None,
         _ => Some(runtime.enter()),
     };

@@ -80,6 +80,7 @@ pub(crate) fn turn(
 fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
     match at.cmp(&first) {
         Less => (at, later.min(first)),
+        // Shards that are due together take one turn.
         Equal => (first, later.min(second)),
         Greater => (first, at.min(second)),
     }

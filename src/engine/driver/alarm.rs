@@ -317,6 +317,7 @@ impl Alarm {
     #[must_use]
     pub(crate) fn close(&self) -> Option<Waker> {
         self.is_closing.store(true, Ordering::Relaxed);
+        // A thread that had this lock before did not know, and set the timer to the next turn or to nothing.
         let mut guard = lock(&self.seat);
         // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer
         // is set again.

@@ -177,6 +177,7 @@ impl<T> TimingWheel<T> {
     /// the front of a list, because the timers that are already in that list were inserted later. Timers of the
     /// rounds after that stay. Returns how many timers were looked at.
     fn move_down(&mut self, level: usize, number: u64, limit: usize) -> usize {
+        // Neighbours, which are borrowed together.
         let [finer, coarse] = &mut self.levels[level - 1..=level] else {
             return 0;
         };
@@ -277,6 +278,7 @@ impl<T> TimingWheel<T> {
     /// Returns whether the wheel has so many timers that to spread them takes long.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
+        // As many as that are spread in one step, when their bucket begins.
         self.entries.len() > STEP
     }
 

@@ -189,6 +189,7 @@ impl Level {
 
     #[cold]
     fn allocate(&mut self) {
+        // Both at once, so that no bucket lacks its bit.
         self.buckets = vec![Bucket::EMPTY; self.len].into_boxed_slice();
         self.used = Bitmap::new(self.len);
     }

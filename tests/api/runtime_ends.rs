@@ -7,8 +7,9 @@
 use crate::support;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{self, AssertUnwindSafe, catch_unwind},
     pin::Pin,
+    process,
     sync::{Mutex, mpsc},
     task::{Context, Poll, Waker},
     thread,
@@ -20,8 +21,8 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, assert_adds_up, assert_at_rest, block_until, ms, paused_runtime, real_runtime,
-    register, threaded_runtime, waiting, waiting_task, waker_of, within,
+    DAY, SECOND, TICK, assert_adds_up, assert_at_rest, block_until, ms, own_process::in_own_process,
+    paused_runtime, real_runtime, register, threaded_runtime, waiting, waiting_task, waker_of, within,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -138,6 +139,35 @@ fn a_runtime_that_goes_while_its_driver_is_at_work_disturbs_no_other() {
     drop(sleep);
     drop(other);
     assert_at_rest(&wheel);
+}
+
+/// As with `panic = "abort"`: no panic is survived, be it caught or not. `.ci/alternative-timer` plays this on
+/// Tokio's alternative timer, which ends before the tasks that use it.
+#[test]
+fn a_runtime_that_is_dropped_while_its_tasks_sleep_panics_nowhere() {
+    if !in_own_process(a_runtime_that_is_dropped_while_its_tasks_sleep_panics_nowhere, "") {
+        return;
+    }
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        process::abort();
+    }));
+    for round in 0..100 {
+        let (runtime, wheel) = (threaded_runtime(2), Wheel::new());
+        for task in 0..8 {
+            let (wheel, mut random) = (wheel.clone(), fastrand::Rng::with_seed(8 * round + task));
+            runtime.spawn(async move {
+                loop {
+                    wheel.sleep(Duration::from_micros(random.u64(500..2_600))).await;
+                }
+            });
+        }
+        thread::sleep(Duration::from_micros(100 * (round % 40)));
+        drop(runtime);
+        assert_eq!(wheel.pending(), 0);
+        assert_adds_up(&wheel);
+    }
 }
 
 /// Tokio's own are over then: the usual ones panic, and the alternative ones have elapsed.

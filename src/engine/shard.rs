@@ -207,7 +207,7 @@ impl Shard {
             },
         };
         if reading.at.0 >= self.stale_at.load(Relaxed) {
-            self.catch_up(wheel, reading.at);
+            self.catch_up(wheel, reading);
         }
         let key = wheel.insert(tick, waker);
         // A crowd in a coarse bucket is spread ahead of time, and needs visits for that.
@@ -226,7 +226,14 @@ impl Shard {
     /// Moves the hand of the wheel, which has been where it is for a while. With an old hand, a timer that is due
     /// soon could go into a coarse bucket.
     #[cold]
-    fn catch_up(&self, wheel: &mut TimingWheel<Waker>, now: Moment) {
+    fn catch_up(&self, wheel: &mut TimingWheel<Waker>, reading: Reading) {
+        // An earlier reading may be of another runtime's clock, which a test has moved ahead of this one. A hand
+        // ahead of the clock would have timers expire early, and leave their keys void.
+        let now = if reading.is_current {
+            reading.at
+        } else {
+            self.alarm.now()
+        };
         wheel.catch_up(self.clock.tick_at(now));
         self.note_hand(wheel);
     }
@@ -358,7 +365,7 @@ impl Shard {
         };
         // As in `start`: the entry goes into another bucket.
         if now.0 >= self.stale_at.load(Relaxed) {
-            self.catch_up(wheel, now);
+            self.catch_up(wheel, Reading::current(now));
         }
         wheel.bring_forward(key, due);
         let visit = self.visit_for(wheel, due, self.clock.start_of(due));

@@ -92,6 +92,28 @@ fn what_the_next_clock_has_passed_is_ready_at_the_first_poll() {
     assert_at_rest(&wheel);
 }
 
+/// A sleep knows a moment that has passed where it was created, which is to come where it is started.
+#[test]
+fn a_sleep_from_a_clock_ahead_leaves_the_others_alone() {
+    let wheel = Wheel::new();
+    let mut far = on_a_clock_ahead_by(DAY, async || wheel.sleep(DAY));
+    on_a_clock_ahead_by(ms(0), async || {
+        wheel.sleep(ms(1)).await;
+        register(&mut far);
+        let start = Instant::now();
+        let mut later = wheel.sleep(SECOND);
+        register(&mut later);
+        wheel.sleep(ms(10)).await;
+        assert_now(start + ms(10));
+        later.await;
+        assert_now(start + SECOND);
+        let deadline = far.deadline();
+        far.await;
+        assert_now(deadline);
+    });
+    assert_at_rest(&wheel);
+}
+
 #[test]
 fn a_reset_between_two_runtimes_counts() {
     for (before, after) in [(ms(0), ms(0)), (DAY, ms(0)), (ms(0), DAY)] {

@@ -79,6 +79,8 @@ pub(crate) struct State {
     /// When the spares were due whose entries have expired and are not counted, because their timers were
     /// cancelled. If it turns out that another timer had just taken one over, it is counted then.
     expired_spares: [Option<Moment>; SPARES],
+    /// How many entries of spares are due by the horizon and have not been subtracted from those that expire.
+    uncounted: usize,
 }
 
 /// What is counted of a spare. Only the thread that has the spare writes here.
@@ -115,6 +117,7 @@ impl Shard {
                 has_ended: false,
                 tally: Tally::default(),
                 expired_spares: [None; SPARES],
+                uncounted: 0,
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             next_visit: AtomicU64::new(Moment::NEVER.0),
@@ -558,18 +561,19 @@ impl Shard {
     pub(crate) fn visit(&self, tick: Tick, begin: Moment, batch: usize, due: &mut Vec<Waker>) -> Turn {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
-        let mut uncounted = 0;
         // A turn that was cut short comes to the same tick again.
         if begin > self.horizon() {
-            uncounted = self.move_horizon(begin, state);
+            state.uncounted += self.move_horizon(begin, state);
         }
         let Some(wheel) = &mut state.wheel else {
             return Turn::default();
         };
         let turn = wheel.advance(tick, batch, due);
         self.note_hand(wheel);
-        // The entries of spares may be in a later batch, but are subtracted from the first.
-        state.tally.expired += turn.expired.saturating_sub(uncounted) as u64;
+        // The entries of spares may be in a later batch, but are subtracted from the first that expire.
+        let uncounted = turn.expired.min(state.uncounted);
+        state.uncounted -= uncounted;
+        state.tally.expired += (turn.expired - uncounted) as u64;
         if turn.more {
             return turn;
         }
@@ -622,7 +626,8 @@ impl Shard {
         let Tally {
             registered, expired, ..
         } = self.tally(&state);
-        let expired = expired + wheel.as_ref().map_or(0, due) as u64;
+        let left = wheel.as_ref().map_or(0, due).saturating_sub(state.uncounted);
+        let expired = expired + left as u64;
         // What was pending counts as cancelled. Where it goes on, it is registered again.
         self.shared.add_ended(Tally {
             registered,

@@ -225,6 +225,34 @@ async fn a_hundred_and_five_timers(wheel: Wheel, number: u64) {
     let _ = wheel.timeout(last, task::yield_now()).await;
 }
 
+/// Nothing expires in the first batch of a late turn, because a crowd of the coarsest ring has to be moved.
+#[test]
+fn counts_are_exact_when_a_spare_expires_in_the_second_batch_of_a_turn() {
+    let runtime = multi(1);
+    let builder = Wheel::builder().shards(1).slack(Duration::ZERO);
+    let wheel = builder.ticks_per_wheel(4).levels(2).build().unwrap();
+    let shared = wheel.clone();
+    let playing = runtime.spawn(async move {
+        let mut crowd: Vec<_> = (0..1_000).map(|_| shared.sleep(ms(60))).collect();
+        crowd
+            .iter_mut()
+            .for_each(|sleep| register_for(Waker::noop(), sleep));
+        for _ in 0..4 {
+            let mut timeout = shared.timeout(ms(100), pending::<()>());
+            assert!(!is_ready(&mut timeout).await);
+        }
+        // No turn is made meanwhile.
+        thread::sleep(ms(150));
+        crowd
+    });
+    let crowd = runtime.block_on(playing).unwrap();
+    wait_until("all have expired", || {
+        wheel.metrics().expired >= 1_000 && wheel.pending() == 0
+    });
+    drop(crowd);
+    assert_at_rest(&wheel);
+}
+
 /// A task that starts timers whenever it is polled, and waits for none, is not woken by what it has left for
 /// ever.
 #[test]

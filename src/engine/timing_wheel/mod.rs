@@ -314,7 +314,7 @@ impl<T> TimingWheel<T> {
         self.entries.capacity()
     }
 
-    /// Returns the entries in a range of cells. an entry that was due at once is reported in the current bucket of the
+    /// Returns the entries in a range of cells. An entry that was due at once is reported in the current bucket of the
     /// finest level.
     pub(crate) fn sites(&self, cells: Range<usize>) -> impl Iterator<Item = Site> {
         cells.filter_map(move |cell| {

@@ -546,9 +546,9 @@ impl Timer {
     /// started at `start`. The driver calls this by waking `waker`. Returns `false` if the timer is due or
     /// cannot be started here, so that its task has to poll.
     pub(crate) fn start_anew(&mut self, deadline: Moment, start: Moment, waker: &Waker) -> bool {
-        self.deadline = deadline;
         match &self.phase {
             Phase::Waiting(wait) if !wait.shard.has_ended() => {
+                self.deadline = deadline;
                 // The driver has woken this waker because the entry has expired, unless the timer was moved since.
                 let is_gone = wait.due <= wait.shard.horizon();
                 let polled = if is_gone && !wait.has_elapsed(deadline) {

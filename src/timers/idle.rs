@@ -444,3 +444,26 @@ impl fmt::Debug for IdleTimer {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tickwheel_loom)))]
+mod tests {
+    use tokio::time::advance;
+    use tokio_test::{assert_pending, assert_ready, task};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_up_that_comes_after_the_timer_has_elapsed_leaves_the_next_wait_alone() {
+        let duration = Duration::from_secs(5);
+        let mut idle = task::spawn(Wheel::new().idle_timer(duration));
+        assert_pending!(idle.poll());
+        advance(duration).await;
+        assert_ready!(idle.poll());
+        idle.handle().touch();
+        // The driver had taken the waker out before that poll.
+        Arc::clone(&idle.watch).wake();
+        assert_pending!(idle.poll());
+        advance(duration).await;
+        assert_ready!(idle.poll());
+    }
+}

@@ -401,6 +401,7 @@ impl Timer {
         let (shard, repeats) = thread::bind(self.wheel(), task);
         match shard.start(clone, deadline, reading) {
             StartOutcome::Waits(key, due) => {
+                let task = remembered(task, &shard.clock);
                 // Decided now, because only this thread knows that its task runs in the shard's runtime. Of a
                 // wheel with a runtime of its own, a spare could keep what a task of another runtime holds.
                 let leaves_spare = repeats && task.is_task() && self.wheel().builder_runtime().is_none();
@@ -408,7 +409,7 @@ impl Timer {
                 self.deadline = deadline;
                 self.phase = Phase::Waiting(Wait {
                     due,
-                    task: remembered(task, &shard.clock),
+                    task,
                     key,
                     leaves_spare,
                     shard,

@@ -568,3 +568,32 @@ fn under_a_limit_the_room_of_a_cancelled_timer_is_free_at_once() {
     });
     runtime.block_on(task).unwrap();
 }
+
+/// A paused clock would jump to the moment at which the spare is due. The task has cancelled a timer of a wheel
+/// before that waits on another runtime, whose clock no test pauses.
+#[test]
+fn no_spare_is_kept_on_the_clock_of_a_test() {
+    let timers = multi(1);
+    let elsewhere = Wheel::builder().handle(timers.handle().clone()).build().unwrap();
+    current().block_on(async {
+        tokio::time::pause();
+        let task = tokio::spawn(async move {
+            let wheel = Wheel::new();
+            for _ in 0..3 {
+                for wheel in [&elsewhere, &wheel] {
+                    let mut sleep = wheel.sleep(SECOND * 30);
+                    assert!(!is_ready(&mut sleep).await);
+                }
+            }
+            let mut polls = 0;
+            let mut sleep = pin!(tokio::time::sleep(SECOND * 100));
+            poll_fn(|cx| {
+                polls += 1;
+                sleep.as_mut().poll(cx)
+            })
+            .await;
+            polls
+        });
+        assert_eq!(task.await.unwrap(), 2);
+    });
+}

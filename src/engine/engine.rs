@@ -65,8 +65,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Begins the engine of the current runtime, or returns the one that another thread has begun meanwhile.
-    /// Returns `None` if the runtime's timers have ended.
+    /// Begins the engine of the current runtime, or returns the one that another thread has begun meanwhile. It
+    /// may have ended as one that nobody uses. Returns `None` if the runtime's timers have ended.
     #[cold]
     #[track_caller]
     pub(super) fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
@@ -95,10 +95,11 @@ impl Engine {
             engine.end();
             return Some(other);
         }
-        // The runtime's timers have ended since the task was spawned. What has ended must not enter the list,
-        // because nothing would take it out.
+        // What has ended must not enter the list, because nothing would take it out. Either the runtime's timers
+        // have ended since the task was spawned, or the task has found nobody who uses the engine. In that case
+        // the caller's timer finds its shard ended, and begins another engine.
         if engine.alarm.has_ended() {
-            return None;
+            return (!engine.alarm.is_closing()).then_some(engine);
         }
         engines.insert(key, engine.clone());
         drop(engines);
@@ -275,8 +276,11 @@ impl EngineTask {
 
 impl Drop for EngineTask {
     fn drop(&mut self) {
-        // If the task has returned, the engine has ended, and there is nothing to close.
         let alarm = &self.engine.alarm;
+        // The task has returned. The runtime goes on, which a timer of this engine may ask.
+        if alarm.has_ended() {
+            return;
+        }
         let ended = alarm.close();
         // Those timers have ended before the tasks, and nothing else tells of it.
         if alarm.has_alternative_timers() {

@@ -9,6 +9,7 @@ use std::{
     sync::{
         Barrier,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     task::{Context, Waker},
     thread,
@@ -92,4 +93,34 @@ fn a_stray_thread_of_an_ended_runtime_costs_no_request_and_leaves_no_timer() {
         assert_eq!(panicked, 0, "panics in round {round}");
         assert_eq!(wheel.pending(), 0, "timers without a future in round {round}");
     }
+}
+
+/// The engine's task may run, and find that nobody uses the engine, before the thread that begins the engine has
+/// started its timer.
+#[test]
+fn a_first_timer_that_outlives_the_handles_starts_whenever_the_task_of_its_engine_runs() {
+    let (send_handle, handle) = mpsc::channel();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    // On a clock that a test may pause, the task does not wait before it ends the engine.
+    let driven = thread::spawn(move || {
+        let runtime = real_runtime();
+        send_handle.send(runtime.handle().clone()).unwrap();
+        let _ended = runtime.block_on(ended);
+    });
+    let handle = handle.recv().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..1_000 {
+                    let wheel = Wheel::builder().handle(handle.clone()).build().unwrap();
+                    let mut sleep = wheel.sleep(SECOND * 3600);
+                    drop(wheel);
+                    let mut cx = Context::from_waker(Waker::noop());
+                    assert!(Pin::new(&mut sleep).poll(&mut cx).is_pending());
+                }
+            });
+        }
+    });
+    end.send(()).unwrap();
+    driven.join().unwrap();
 }

@@ -77,6 +77,7 @@ impl Bucket {
         (entry.place, entry.prev, entry.next) = (place, NIL, next);
     }
 
+    #[inline(always)]
     pub(super) fn unlink<T>(&mut self, entries: &mut Arena<Entry<T>>, prev: u32, next: u32) {
         // At either end of the list, the bucket takes the place of the neighbour.
         match prev {

@@ -210,7 +210,7 @@ impl Shard {
             },
         };
         if reading.at.0 >= self.stale_at.load(Relaxed) {
-            self.catch_up(wheel, reading);
+            self.catch_up(wheel);
         }
         let key = wheel.insert(tick, waker);
         // A crowd in a coarse bucket is spread ahead of time, and needs visits for that.
@@ -229,15 +229,10 @@ impl Shard {
     /// Moves the hand of the wheel, which has been where it is for a while. With an old hand, a timer that is due
     /// soon could go into a coarse bucket.
     #[cold]
-    fn catch_up(&self, wheel: &mut TimingWheel<Waker>, reading: Reading) {
-        // An earlier reading may be of another runtime's clock, which a test has moved ahead of this one. A hand
-        // ahead of the clock would have timers expire early, and leave their keys void.
-        let now = if reading.is_current {
-            reading.at
-        } else {
-            self.alarm.now()
-        };
-        wheel.catch_up(self.clock.tick_at(now));
+    fn catch_up(&self, wheel: &mut TimingWheel<Waker>) {
+        // The timer's own reading may be of another runtime's clock, which a test has moved ahead of this one. A
+        // hand ahead of the clock would have timers expire early, and leave their keys void.
+        wheel.catch_up(self.clock.tick_at(self.alarm.now()));
         self.note_hand(wheel);
     }
 
@@ -368,7 +363,7 @@ impl Shard {
         };
         // As in `start`: the entry goes into another bucket.
         if now.0 >= self.stale_at.load(Relaxed) {
-            self.catch_up(wheel, Reading::current(now));
+            self.catch_up(wheel);
         }
         wheel.bring_forward(key, due);
         let visit = self.visit_for(wheel, due, self.clock.start_of(due));
@@ -598,7 +593,10 @@ impl Shard {
             let due = Moment(spare.due.load(SeqCst));
             // If it was due before, it has been seen by an earlier visit.
             if former < due && due <= begin {
-                *expired = Some(due);
+                // Another timer has taken that spare over, and left this one, since `count_late_expiry` looked.
+                if expired.replace(due).is_some() {
+                    state.tally.expired += 1;
+                }
                 uncounted += 1;
             }
         }

@@ -417,7 +417,7 @@ impl Clock {
     pub(crate) fn due(&self, deadline: Moment, resolution: u64) -> Tick {
         let since = deadline.since(self.origin).0;
         // By multiplication, because a division takes as long as a lock. The product is at most one tick short,
-        // as `since` is less than half of the reciprocal's range.
+        // because the reciprocal is rounded down by less than one, which makes `since` / 2^64 of a tick.
         let begun = ((u128::from(since) * u128::from(self.ticks_in_range)) >> 64) as u64;
         let rest = since - begun * self.tick.get();
         let tick = begun + u64::from(rest > 0) + u64::from(rest > self.tick.get());

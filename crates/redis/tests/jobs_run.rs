@@ -287,7 +287,8 @@ async fn a_mistake_is_an_error_and_the_end_of_the_wheel_is_the_end() {
     soon(run).await.unwrap().unwrap();
 }
 
-/// What it claimed has been given back when `run` ends, and nobody is told of jobs in its place.
+/// What it claimed has been given back when `run` ends, and nobody is told of jobs in its place. No job runs that a
+/// grace period would be for.
 #[tokio::test(flavor = "multi_thread")]
 async fn when_it_ends_everything_has_been_given_back() {
     const JOBS: u64 = 20;
@@ -296,18 +297,25 @@ async fn when_it_ends_everything_has_been_given_back() {
     for n in 0..JOBS {
         jobs.schedule(&format!("{n}"), HOUR / 2, b"").await.unwrap();
     }
-    let worker = jobs.worker().lease(HOUR).look_ahead(HOUR).prefetch(64).start();
-    let (end, ended) = oneshot::channel();
-    let run = worker
-        .run(64, async |_| Ok::<(), JobError>(()))
-        .until(async { ended.await.unwrap() });
-    let run = tokio::spawn(run);
-    let count = |set: &str| server.command::<u64>(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{set}")]);
-    until(|| async { count("claimed") == JOBS }).await;
-    end.send(()).unwrap();
-    soon(run).await.unwrap().unwrap();
-    assert_eq!((count("claimed"), count("due")), (0, JOBS));
-    assert_eq!((count("watching"), count("idle")), (0, 0));
+    for grace in [HOUR, Duration::ZERO] {
+        let worker = jobs.worker().lease(HOUR).look_ahead(HOUR).prefetch(64).start();
+        let (end, ended) = oneshot::channel();
+        let run = worker
+            .run(64, async |_| Ok::<(), JobError>(()))
+            .grace(grace)
+            .until(async { ended.await.unwrap() });
+        let run = tokio::spawn(run);
+        let count = |set: &str| server.command::<u64>(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{set}")]);
+        until(|| async { count("claimed") == JOBS }).await;
+        server.stop();
+        end.send(()).unwrap();
+        sleep(300 * MS).await;
+        assert!(!run.is_finished(), "grace: {grace:?}");
+        server.cont();
+        soon(run).await.unwrap().unwrap();
+        assert_eq!((count("claimed"), count("due")), (0, JOBS), "grace: {grace:?}");
+        assert_eq!((count("watching"), count("idle")), (0, 0));
+    }
 }
 
 /// A server that is silent keeps no program from its end.

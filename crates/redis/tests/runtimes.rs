@@ -459,6 +459,33 @@ fn a_worker_whose_runtime_has_ended_says_so() {
     });
 }
 
+/// The start of a job is under way, and is left without an answer.
+#[test]
+fn a_worker_whose_runtime_ends_while_a_job_starts_says_so() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    let (first, second) = (runtime(), runtime());
+    let mut worker = first.block_on(async { jobs.worker().look_ahead(Duration::from_secs(9)).start() });
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = second.block_on(poll_fn(|_| Poll::Ready(worker.poll_next_unpin(&mut cx))));
+    assert!(polled.is_pending());
+    let due = Duration::from_millis(400);
+    first.block_on(async {
+        jobs.schedule("a", due, b"").await.unwrap();
+        // It is claimed ahead.
+        sleep(due / 2).await;
+        server.stop();
+        sleep(due).await;
+    });
+    drop(first);
+    second.block_on(async {
+        let outcome = soon(worker.next()).await;
+        assert!(matches!(outcome, Some(Err(Error::NoRuntime))), "{outcome:?}");
+        assert!(soon(worker.next()).await.is_none());
+    });
+    server.cont();
+}
+
 /// The start of a job does not depend on whoever polled the stream and has stopped.
 #[test]
 fn a_stream_that_was_polled_elsewhere_keeps_no_job() {

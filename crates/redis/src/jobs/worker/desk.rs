@@ -381,6 +381,10 @@ impl Desk {
     /// Lets the stream yield an error, unless it has yielded another within `ERRORS_APART`.
     pub(super) fn report(&self, error: Error) {
         let mut state = self.state.lock();
+        // The error with which the stream ends is its last.
+        if state.ended {
+            return;
+        }
         let now = Instant::now();
         if state.last_error.is_some_and(|last| now < last + ERRORS_APART) {
             return;

@@ -101,8 +101,8 @@ impl fmt::Display for JobError {
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// How long jobs may still run after the end was asked for, unless set.
 const GRACE: Duration = Duration::from_secs(30);
-/// How long the jobs whose handlers were dropped at the end of that may take to be given back, whether Redis
-/// answers or not.
+/// How long the jobs whose handlers were dropped at the end of that, and what was claimed, may take to be given
+/// back, whether Redis answers or not.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A future that runs the jobs of a worker, created by [`Worker::run`].
@@ -291,13 +291,15 @@ impl Setup {
         // What was claimed goes back now, and what runs is still renewed.
         let given_back = self.worker.close();
         let grace_ends = timers::after(self.grace);
+        // With less grace than that, too: it is for what runs.
+        let claims_end = timers::after(self.grace.max(LAST_WORDS));
         let finished = async { while running.join_next().await.is_some() {} };
         if timers::until(grace_ends, finished).await.is_none() {
             give_back.cancel();
             let last_words = async { while running.join_next().await.is_some() {} };
             timers::until(timers::after(LAST_WORDS), last_words).await;
         }
-        timers::until(grace_ends, given_back).await;
+        timers::until(claims_end, given_back).await;
         outcome
     }
 }

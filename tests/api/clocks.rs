@@ -3,15 +3,15 @@
 
 use crate::support;
 
-use std::{future::pending, sync::atomic::Ordering};
+use std::{future::pending, sync::atomic::Ordering, thread};
 
 use futures::FutureExt;
 use tickwheel::{Sleep, Wheel};
 use tokio::time::{Instant, pause, resume};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, on_a_clock_ahead_by, register,
-    register_for,
+    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, on_a_clock_ahead_by, paused_runtime,
+    real_runtime, register, register_for, threaded_runtime,
 };
 
 /// A sleep that waited on a runtime which has ended.
@@ -178,6 +178,52 @@ fn an_idle_timer_touched_under_two_clocks_is_neither_early_nor_lost() {
             assert!(touched.elapsed() >= SECOND * 10, "{:?}", touched.elapsed());
         });
     }
+}
+
+#[test]
+fn from_a_real_clock_to_a_paused_one_a_timer_keeps_its_instant() {
+    let wheel = Wheel::new();
+    let first = threaded_runtime(2);
+    let mut sleep = wheel.sleep(SECOND * 10);
+    first.block_on(async { register(&mut sleep) });
+    drop(first);
+    paused_runtime().block_on(async {
+        let deadline = sleep.deadline();
+        sleep.await;
+        assert_now(deadline);
+    });
+}
+
+#[test]
+fn from_a_paused_clock_to_a_real_one_a_timer_keeps_its_instant() {
+    let wheel = Wheel::new();
+    let mut sleep = left_by_a_runtime(&wheel, ms(0), ms(40));
+    let deadline = sleep.deadline().into_std();
+    real_runtime().block_on(&mut sleep);
+    assert!(std::time::Instant::now() >= deadline);
+}
+
+#[test]
+fn runtimes_of_three_clocks_share_a_wheel_while_they_come_and_go() {
+    let wheel = Wheel::new();
+    thread::scope(|scope| {
+        for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
+            let wheel = &wheel;
+            scope.spawn(move || {
+                for n in 0..30 {
+                    make_runtime().block_on(async {
+                        wheel.sleep(ms(n % 7)).await;
+                        assert!(wheel.timeout(ms(n % 5), pending::<()>()).await.is_err());
+                        let mut moved = wheel.sleep(SECOND * 3600);
+                        assert!(futures::poll!(&mut moved).is_pending());
+                        moved.reset_at(Instant::now() - DAY);
+                        moved.await;
+                    });
+                }
+            });
+        }
+    });
+    assert_at_rest(&wheel);
 }
 
 #[tokio::test]

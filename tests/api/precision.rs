@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, advance},
 };
 
-use crate::support::ms;
+use crate::support::{assert_at_rest, ms};
 
 static LABEL: time::Label = time::Label::new("precision");
 
@@ -99,4 +99,28 @@ async fn every_timer_ends_when_tokios_does_at_any_whole_millisecond() {
         let duration = ms(random.u64(1..2_000));
         assert_all_end_as_tokios(duration, || ms(random.u64(1..2_000))).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn none_is_early_among_thousands_that_come_and_go() {
+    let wheel = Wheel::new();
+    let tasks: Vec<_> = (0..2_000)
+        .map(|n| {
+            let (wheel, duration) = (wheel.clone(), ms(n / 2 % 50));
+            tokio::spawn(async move {
+                let start = std::time::Instant::now();
+                if n % 2 == 0 {
+                    let slept = wheel.timeout(ms(60_000), wheel.sleep(duration)).await;
+                    assert_eq!(slept, Ok(()));
+                } else {
+                    wheel.timeout(duration, pending::<()>()).await.unwrap_err();
+                }
+                assert!(start.elapsed() >= duration, "timer {n} was early");
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_at_rest(&wheel);
 }

@@ -7,18 +7,21 @@ use std::{
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Barrier,
+    sync::{Barrier, mpsc},
     task::{Context, Poll, Waker},
     thread,
 };
 
+use futures::poll;
 use support::{
     DAY, SECOND, TICK, advance, alive_tasks, assert_at_rest, assert_left_with, ms,
     own_process::in_own_process, paused_runtime, real_runtime, register, settle, threaded_runtime, waiting,
+    within as within_limit,
 };
 use tickwheel::{Wheel, time};
 use tokio::{
     runtime::{Handle, Runtime},
+    task::LocalSet,
     time::Instant,
 };
 
@@ -99,6 +102,149 @@ fn what_outlives_its_runtime_completes_where_it_is_polled() {
             assert!(fresh.1.await.is_err());
         });
         assert!(start.elapsed() < SECOND * 10);
+    }
+}
+
+/// The runtime on which the first of them is awaited is alive, but not driven any more.
+#[test]
+fn what_outlives_its_runtime_waits_for_no_runtime_that_is_not_driven() {
+    for was_polled in [false, true] {
+        let made_on = real_runtime();
+        let [first, second] = made_on.block_on(async {
+            [30, 60].map(|millis| {
+                let mut sleep = time::sleep(ms(millis));
+                if was_polled {
+                    register(&mut sleep);
+                }
+                sleep
+            })
+        });
+        drop(made_on);
+        let not_driven = real_runtime();
+        not_driven.block_on(first);
+        within_limit(SECOND * 20, || real_runtime().block_on(second));
+        drop(not_driven);
+    }
+}
+
+#[test]
+fn what_outlives_its_runtime_outlives_the_next_ones_too() {
+    for is_paused in [false, true] {
+        let made_on = if is_paused {
+            paused_runtime()
+        } else {
+            real_runtime()
+        };
+        let mut left = made_on.block_on(async {
+            if is_paused {
+                tokio::time::advance(DAY).await;
+            }
+            let mut sleep = time::sleep(DAY);
+            register(&mut sleep);
+            let timeout = waiting(Waker::noop(), || time::timeout(DAY, pending::<()>()));
+            let mut interval = time::interval_at(Instant::now() + DAY, DAY);
+            register(&mut Box::pin(interval.tick()));
+            (sleep, timeout, interval)
+        });
+        drop(made_on);
+        for next in [real_runtime(), threaded_runtime(1)] {
+            next.block_on(async {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(Pin::new(&mut left.0).poll(&mut cx).is_pending());
+                assert!(Pin::new(&mut left.1).poll(&mut cx).is_pending());
+                assert!(left.2.poll_tick(&mut cx).is_pending());
+            });
+        }
+        paused_runtime().block_on(async move {
+            left.0.await;
+            assert!(left.1.await.is_err());
+            left.2.tick().await;
+        });
+    }
+}
+
+#[test]
+fn tasks_that_panic_as_they_are_dropped_with_a_runtime_disturb_nobody() {
+    struct Panicking(mpsc::Sender<()>);
+    impl Drop for Panicking {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            panic!("on purpose");
+        }
+    }
+    for runtime in runtimes() {
+        let (dropped, drops) = mpsc::channel();
+        runtime.block_on(async {
+            for _ in 0..3 {
+                let panicking = Panicking(dropped.clone());
+                drop(Wheel::global().schedule(DAY, async move { drop(panicking) }));
+            }
+        });
+        drop((dropped, runtime));
+        assert_eq!(drops.iter().count(), 3);
+    }
+}
+
+#[test]
+fn what_is_made_while_a_runtime_ends_hangs_nobody() {
+    struct Asking(mpsc::Sender<[time::Sleep; 2]>);
+    impl Drop for Asking {
+        fn drop(&mut self) {
+            let mut polled = time::sleep(ms(10));
+            register(&mut polled);
+            self.0.send([polled, time::sleep(ms(10))]).unwrap();
+        }
+    }
+    for runtime in runtimes() {
+        let (sender, receiver) = mpsc::channel();
+        runtime.block_on(async {
+            for task in 0..20 {
+                if task == 10 {
+                    register(&mut time::sleep(ms(10)));
+                }
+                let asking = Asking(sender.clone());
+                tokio::spawn(async move {
+                    let _asking = asking;
+                    pending::<()>().await
+                });
+            }
+            settle().await;
+        });
+        drop(sender);
+        drop(runtime);
+        let made: Vec<_> = receiver.iter().collect();
+        assert_eq!(made.len(), 20);
+        let next = paused_runtime();
+        for [polled, fresh] in made {
+            next.block_on(polled);
+            next.block_on(fresh);
+        }
+    }
+}
+
+/// A runtime that polls such a future, and is then not driven any more, holds up no other.
+#[test]
+fn what_is_made_within_a_runtime_that_ended_belongs_to_the_one_that_polls_it() {
+    for runtime in runtimes() {
+        let ended = runtime.handle().clone();
+        drop(runtime);
+        let polled_on = runtimes();
+        for polled_on in &polled_on {
+            let (sleep, timeout, mut interval) = {
+                let _entered = ended.enter();
+                (
+                    time::sleep(ms(10)),
+                    time::timeout(ms(10), pending::<()>()),
+                    time::interval(ms(10)),
+                )
+            };
+            polled_on.block_on(async {
+                sleep.await;
+                assert!(timeout.await.is_err());
+                interval.tick().await;
+                interval.tick().await;
+            });
+        }
     }
 }
 
@@ -193,6 +339,15 @@ async fn a_runtime_has_one_more_task_from_its_first_timer_on() {
     assert_eq!(alive_tasks(), 1, "it stays for the next timer");
 }
 
+/// Lets two days pass by a paused clock, and by no other.
+async fn live_by_a_paused_clock() {
+    let start = Instant::now();
+    time::sleep(DAY).await;
+    assert_eq!(start.elapsed(), DAY);
+    assert!(time::timeout(DAY, pending::<()>()).await.is_err());
+    assert_eq!(start.elapsed(), DAY * 2);
+}
+
 /// Uses timers until each worker that polls this task knows it.
 async fn use_timers_for_a_while() {
     for _ in 0..100 {
@@ -228,6 +383,151 @@ fn what_is_made_on_one_runtime_belongs_to_the_one_that_polls_it_first() {
         // No engine has begun there.
         assert_left_with(&made_on, 0);
     }
+}
+
+/// As Tokio's own tests expect it.
+#[test]
+fn without_timers_a_timeout_outside_tasks_panics_where_it_is_made() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let timeout = || drop(time::timeout(SECOND, pending::<()>()));
+    let timeout_at = || drop(time::timeout_at(Instant::now(), pending::<()>()));
+    assert!(catch_unwind(AssertUnwindSafe(timeout)).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(timeout_at)).is_err());
+}
+
+#[test]
+fn without_timers_a_task_panics_at_the_first_pending_poll() {
+    let runtimes = [
+        tokio::runtime::Builder::new_current_thread().build().unwrap(),
+        tokio::runtime::Builder::new_multi_thread().build().unwrap(),
+    ];
+    for runtime in runtimes {
+        runtime.block_on(async {
+            let ready = tokio::spawn(async { time::timeout(SECOND, async { 7 }).await });
+            assert_eq!(ready.await.unwrap(), Ok(7));
+            let tokios = tokio::spawn(async { tokio::time::sleep(SECOND).await });
+            let ours = [
+                tokio::spawn(async { time::sleep(SECOND).await }),
+                tokio::spawn(async { drop(time::timeout(SECOND, pending::<()>()).await) }),
+                tokio::spawn(async {
+                    let start = Instant::now() + SECOND;
+                    time::interval_at(start, SECOND).tick().await;
+                }),
+            ];
+            let words = |panicked: tokio::task::JoinError| match panicked.into_panic().downcast::<&str>() {
+                Ok(words) => words.to_string(),
+                Err(other) => *other.downcast::<String>().unwrap(),
+            };
+            let expected = words(tokios.await.unwrap_err());
+            let [sleep, timeout, interval] = ours;
+            assert_eq!(words(sleep.await.unwrap_err()), expected);
+            assert_eq!(words(timeout.await.unwrap_err()), expected);
+            assert_eq!(words(interval.await.unwrap_err()), expected);
+        });
+    }
+}
+
+#[test]
+fn what_was_never_polled_answers_as_it_would_on_a_wheel() {
+    let answers = async {
+        let own = Wheel::new();
+        let start = Instant::now();
+        let mut ours = time::sleep_until(start + DAY);
+        let mut on_a_wheel = own.sleep_until(start + DAY);
+        for deadline in [start + DAY, start + DAY * 2, start + SECOND, start] {
+            assert_eq!(ours.deadline(), deadline);
+            assert_eq!(
+                ours.is_elapsed(),
+                on_a_wheel.is_elapsed(),
+                "{:?}",
+                deadline - start
+            );
+            assert!(format!("{ours:?}").contains("deadline"));
+            let next = match deadline - start {
+                DAY => start + DAY * 2,
+                SECOND => start,
+                _ => start + SECOND,
+            };
+            Pin::new(&mut ours).reset(next);
+            on_a_wheel.reset_at(next);
+        }
+        let mut interval = time::interval(DAY);
+        interval.reset_after(SECOND);
+        interval.reset();
+        interval.reset_immediately();
+        drop(format!("{interval:?} {:?}", time::timeout(DAY, pending::<()>())));
+        interval.tick().await;
+        ours.await;
+    };
+    paused_runtime().block_on(async { tokio::spawn(answers).await.unwrap() });
+}
+
+#[test]
+fn a_ready_timeout_in_a_task_needs_no_engine() {
+    paused_runtime().block_on(async {
+        let task = tokio::spawn(async {
+            assert_eq!(time::timeout(SECOND, async { 7 }).await, Ok(7));
+            drop((time::sleep(SECOND), time::interval(SECOND)));
+            alive_tasks()
+        });
+        assert_eq!(task.await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_runtime_nested_in_a_worker_follows_its_own_clock() {
+    let outer = threaded_runtime(2);
+    let task = async {
+        for _ in 0..3 {
+            use_timers_for_a_while().await;
+            tokio::task::block_in_place(|| {
+                let inner = paused_runtime();
+                inner.block_on(live_by_a_paused_clock());
+                inner.block_on(async { tokio::spawn(live_by_a_paused_clock()).await.unwrap() });
+                // What was made in the task outside, and polled within.
+                let made = time::sleep(ms(10));
+                inner.block_on(made);
+            });
+        }
+    };
+    outer.block_on(async { tokio::spawn(task).await.unwrap() });
+}
+
+/// Polls so that each poll takes place in another runtime, which is left again.
+async fn within<T>(runtime: &Handle, mut future: impl Future<Output = T> + Unpin) -> T {
+    std::future::poll_fn(|cx| {
+        let _entered = runtime.enter();
+        Pin::new(&mut future).poll(cx)
+    })
+    .await
+}
+
+#[test]
+fn a_runtime_that_is_entered_for_a_call_leaves_the_task_where_it_was() {
+    let other = threaded_runtime(1);
+    let handle = other.handle().clone();
+    let task = async move {
+        for _ in 0..10 {
+            let made_elsewhere = {
+                let _entered = handle.enter();
+                time::sleep(DAY)
+            };
+            made_elsewhere.await;
+            let made_elsewhere = {
+                let _entered = handle.enter();
+                // Long enough that it is still pending at its first poll, on a busy machine too: one that is
+                // due then is not registered.
+                time::sleep(ms(50))
+            };
+            let start = std::time::Instant::now();
+            within(&handle, made_elsewhere).await;
+            assert!(start.elapsed() >= ms(45), "it has waited on the paused clock");
+            live_by_a_paused_clock().await;
+        }
+    };
+    paused_runtime().block_on(async { tokio::spawn(task).await.unwrap() });
+    assert_left_with(&other, 1);
 }
 
 /// The thread of the task keeps a timer that each of these could take over.
@@ -289,6 +589,81 @@ fn a_known_task_blocks_on_any_runtime() {
         }
     };
     outer.block_on(async { tokio::spawn(task).await.unwrap() });
+}
+
+#[test]
+fn a_task_of_a_local_set_moves_on_from_a_runtime_with_workers() {
+    for next in [paused_runtime(), real_runtime(), threaded_runtime(1)] {
+        let first = threaded_runtime(1);
+        let set = LocalSet::new();
+        let (go_on, mut turns) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut slept) = tokio::sync::mpsc::unbounded_channel();
+        set.spawn_local(async move {
+            while let Some(()) = turns.recv().await {
+                use_timers_for_a_while().await;
+                time::sleep(ms(5)).await;
+                sender.send(()).unwrap();
+            }
+        });
+        let mut turn = |runtime: &Runtime| {
+            go_on.send(()).unwrap();
+            set.block_on(runtime, slept.recv()).unwrap()
+        };
+        for runtime in [&first, &next, &first] {
+            turn(runtime);
+        }
+        drop(first);
+        turn(&next);
+    }
+}
+
+#[test]
+fn a_task_of_a_local_set_waits_in_the_runtime_that_polls_it() {
+    let [left, right] = [real_runtime(), real_runtime()];
+    for runtimes in [[paused_runtime(), paused_runtime()], [left, right]] {
+        let set = LocalSet::new();
+        let (go_on, mut turns) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut slept) = tokio::sync::mpsc::unbounded_channel();
+        set.spawn_local(async move {
+            while let Some(times) = turns.recv().await {
+                for _ in 0..times {
+                    time::timeout(DAY, tokio::task::yield_now()).await.unwrap();
+                }
+                time::sleep(ms(5)).await;
+                sender.send(()).unwrap();
+            }
+        });
+        // The runtime that it was on before is alive, and is not driven.
+        for runtime in [&runtimes[0], &runtimes[1], &runtimes[0]] {
+            go_on.send(20).unwrap();
+            set.block_on(runtime, slept.recv()).unwrap();
+            go_on.send(0).unwrap();
+            set.block_on(runtime, slept.recv()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_a_known_task_began_to_wait_for_outlives_its_runtime() {
+    for polled_on in runtimes() {
+        let made_on = threaded_runtime(1);
+        let begun = made_on.block_on(async {
+            let task = tokio::spawn(async {
+                use_timers_for_a_while().await;
+                let mut sleep = time::sleep(ms(50));
+                let is_pending = poll!(&mut sleep).is_pending();
+                (sleep, is_pending, time::sleep(ms(5)))
+            });
+            task.await.unwrap()
+        });
+        drop(made_on);
+        let (sleep, is_pending, fresh) = begun;
+        assert!(is_pending);
+        polled_on.block_on(async {
+            sleep.await;
+            fresh.await;
+        });
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::{
     cell::Cell,
     fs,
     future::{Future, pending},
+    hint,
     panic::{AssertUnwindSafe, catch_unwind, panic_any},
     pin::Pin,
     sync::{
@@ -519,6 +520,21 @@ fn a_multi_thread_runtime_dropped_with_timers_pending_leaves_nothing_behind() {
         drop(runtime);
         assert_gone(&seen);
         assert_eq!(wheel.pending(), 0);
+    }
+}
+
+#[test]
+fn a_runtime_shut_down_in_the_background_leaves_nothing_behind() {
+    let wheel = Wheel::new();
+    let runtime = threaded_runtime(1);
+    let seen = runtime.block_on(fill(&wheel, LONG));
+    runtime.shutdown_background();
+    while seen.iter().any(|seen| seen.strong_count() > 0) {
+        hint::spin_loop();
+        thread::yield_now();
+    }
+    while wheel.pending() > 0 {
+        thread::yield_now();
     }
 }
 

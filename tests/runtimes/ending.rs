@@ -15,13 +15,13 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use tickwheel::Wheel;
+use tickwheel::{ScheduleError, Wheel};
 use tokio::{runtime::Runtime, task, time::Instant};
 
 use crate::{
     play::{
         PATIENCE, SECOND, assert_no_engine_is_left, assert_not_early, current, end, found, is_ready, ms,
-        multi, poll_for_nobody, shared_wheels,
+        multi, poll_for_nobody, shared_wheels, wait_until,
     },
     support::{assert_at_rest, paused_runtime, register, register_for, waker_of, within},
 };
@@ -267,6 +267,45 @@ fn futures_of_an_ended_runtime_never_hang_on_one_another() {
             end(first, round % 4 == 3);
             waiting.join().unwrap();
             exporter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_stream_of_an_interval_goes_on_when_its_runtime_has_ended() {
+    for wheel in shared_wheels() {
+        let start = Instant::now();
+        let mut interval = wheel.interval(ms(5));
+        for count in 0..6_u32 {
+            let runtime = if count % 2 == 0 { multi(1) } else { current() };
+            runtime.block_on(async {
+                let tick = found("a tick", interval.next()).await;
+                assert!(tick.is_some(), "a stream of ticks never ends");
+                assert!(start.elapsed() >= ms(5) * count);
+                // It waits for the next tick as the runtime ends.
+                let _ = futures::poll!(interval.next());
+            });
+        }
+    }
+}
+
+#[test]
+fn a_scheduled_task_ends_with_its_runtime_and_tells_its_handle_at_once() {
+    within(SECOND * 60, || {
+        for round in 0..20 {
+            for wheel in shared_wheels() {
+                let runtime = if round % 2 == 0 { multi(1) } else { current() };
+                let owned = Arc::new(());
+                let seen = Arc::downgrade(&owned);
+                let entered = runtime.enter();
+                let task = wheel.schedule(SECOND * 3_600, async move { drop(owned) });
+                drop(entered);
+                runtime.block_on(task::yield_now());
+                end(runtime, round % 4 > 1);
+                let outcome = futures::executor::block_on(task);
+                assert_eq!(outcome, Err(ScheduleError::Cancelled));
+                wait_until("dropped", || seen.strong_count() == 0);
+            }
         }
     });
 }

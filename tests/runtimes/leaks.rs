@@ -2,6 +2,7 @@
 //! own, because it counts what that has.
 
 use std::{
+    future::pending,
     panic,
     process::{self, Command, Stdio},
     sync::{Arc, mpsc},
@@ -146,6 +147,35 @@ fn abort_on_panic() {
     }));
 }
 
+#[test]
+fn a_refusal_does_not_abort_a_process_that_aborts_on_panics() {
+    if !in_own_process(a_refusal_does_not_abort_a_process_that_aborts_on_panics, "") {
+        return;
+    }
+    abort_on_panic();
+    for runtime in [current(), multi(2)] {
+        runtime.block_on(async {
+            let wheel = Wheel::builder().max_pending(1).build().unwrap();
+            let mut full = wheel.try_sleep(SECOND * 60);
+            assert!(!is_ready(&mut full).await);
+            assert!(wheel.try_sleep(SECOND).await.is_err());
+            assert!(wheel.try_timeout(SECOND, pending::<()>()).await.is_err());
+            assert!(wheel.schedule(SECOND, async {}).await.is_err());
+            assert!(
+                wheel
+                    .periodic(SECOND)
+                    .spawn_at_fixed_rate(|| async {})
+                    .await
+                    .is_err()
+            );
+            wheel.shutdown();
+            assert!(full.await.is_err() && wheel.try_sleep(SECOND).await.is_err());
+            assert!(wheel.schedule(SECOND, async {}).await.is_err());
+            found("a sleep", wheel.sleep(ms(1))).await;
+        });
+    }
+}
+
 /// Nothing that a program may do with timers of a runtime that ends panics inside, where it may not be
 /// caught. (To poll one that is in no runtime does, as with Tokio's.)
 #[test]
@@ -238,6 +268,44 @@ fn a_process_that_is_stopped_again_and_again_loses_no_timer() {
         });
     }
     current.join().unwrap();
+}
+
+/// The handle that was given to the builder is dropped when its runtime has ended, not when the wheel is used
+/// next.
+#[test]
+fn a_wheel_with_a_handle_keeps_no_descriptor_of_its_runtime() {
+    if !in_own_process(a_wheel_with_a_handle_keeps_no_descriptor_of_its_runtime, "") {
+        return;
+    }
+    let before = descriptors_before();
+    let wheels: Vec<_> = (0..10)
+        .map(|round| {
+            let timers = if round % 2 == 0 { multi(1) } else { current() };
+            let wheel = Wheel::builder().handle(timers.handle().clone()).build().unwrap();
+            timers.block_on(use_timers(&wheel));
+            drop(timers);
+            wheel
+        })
+        .collect();
+    assert!(descriptors() <= before, "{before} to {}", descriptors());
+    drop(wheels);
+}
+
+#[test]
+fn a_wheel_with_a_handle_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited() {
+    if !in_own_process(
+        a_wheel_with_a_handle_that_has_gone_keeps_no_descriptor_of_a_runtime_on_which_no_timer_waited,
+        "",
+    ) {
+        return;
+    }
+    let before = descriptors_before();
+    let timers = multi(1);
+    let wheel = Wheel::builder().handle(timers.handle().clone()).build().unwrap();
+    drop(wheel.sleep(SECOND));
+    assert!(current().block_on(wheel.timeout(SECOND, async {})).is_ok());
+    drop((wheel, timers));
+    assert!(descriptors() <= before, "{before} to {}", descriptors());
 }
 
 /// A spare would keep the memory of a task of another runtime, and so that runtime's descriptors.

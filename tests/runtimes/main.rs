@@ -11,4 +11,5 @@ mod leaks;
 mod nesting;
 mod play;
 mod spares;
+mod storm;
 mod tokio_alike;

@@ -10,6 +10,7 @@ use std::{
     },
     task::{Poll, Wake, Waker},
     thread,
+    time::Duration,
 };
 
 use tickwheel::{Wheel, time};
@@ -17,7 +18,7 @@ use tokio::{task, time::Instant};
 
 use crate::{
     play::{SECOND, assert_not_early, current, found, is_ready, ms, multi, poll_for_nobody, shared_wheels},
-    support::{alive_tasks, full_wheel, register_for},
+    support::{alive_tasks, counting_waker, full_wheel, register_for},
 };
 
 #[test]
@@ -192,6 +193,23 @@ fn a_panic_in_the_destructor_of_a_thread_local_has_tokios_words_alone() {
     }
 }
 
+#[test]
+fn the_waker_of_the_last_poll_is_woken() {
+    multi(1).block_on(async {
+        for _ in 0..20 {
+            let [(one, one_woken), (other, other_woken)] = [(); 2].map(|()| counting_waker());
+            let woken = |woken: &AtomicUsize| woken.load(Relaxed);
+            let mut sleep = Wheel::global().sleep(ms(30));
+            for waker in [&one, &other, &one, &other] {
+                register_for(waker, &mut sleep);
+            }
+            tokio::time::sleep(ms(40)).await;
+            assert_eq!((woken(&one_woken), woken(&other_woken)), (0, 1));
+            assert!(is_ready(&mut sleep).await);
+        }
+    });
+}
+
 /// It does not wait for the driver, which the only worker does not let run meanwhile.
 #[test]
 fn a_moment_that_has_passed_is_ready_at_the_first_poll() {
@@ -269,6 +287,44 @@ fn a_timer_made_in_a_task_is_first_polled_by_a_thread_inside_an_entered_runtime(
     }
 }
 
+/// Zero durations under a clock that was paused in mid-millisecond: on a wheel with a long tick they end at its
+/// next tick, with the default one when Tokio's would.
+#[test]
+fn zero_durations_under_a_clock_paused_in_mid_millisecond() {
+    for after in [0, 300, 700, 999] {
+        current().block_on(async {
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < Duration::from_micros(after) {}
+            tokio::time::pause();
+            let long = Wheel::builder().tick_duration(ms(50)).build().unwrap();
+            let start = Instant::now();
+            let mut sleep = long.sleep(Duration::ZERO);
+            let mut timeout = Box::pin(long.timeout(Duration::ZERO, pending::<()>()));
+            assert!(!is_ready(&mut sleep).await && !is_ready(&mut timeout).await);
+            assert_eq!(long.schedule(Duration::ZERO, async { 7 }).await, Ok(7));
+            sleep.await;
+            timeout.await.unwrap_err();
+            assert!(start.elapsed() <= ms(51), "{:?}", start.elapsed());
+
+            let of_tokio = is_ready(&mut Box::pin(tokio::time::sleep(Duration::ZERO))).await;
+            for wheel in shared_wheels() {
+                let start = Instant::now();
+                assert_eq!(is_ready(&mut wheel.sleep(Duration::ZERO)).await, of_tokio);
+                let ours = async {
+                    wheel.sleep(Duration::ZERO).await;
+                    start.elapsed()
+                };
+                let tokios = async {
+                    tokio::time::sleep(Duration::ZERO).await;
+                    start.elapsed()
+                };
+                let (ours, tokios) = tokio::join!(ours, tokios);
+                assert_eq!(ours, tokios);
+            }
+        });
+    }
+}
+
 /// A waker that is woken when its runtime ends, and polls its timer there and then.
 #[test]
 fn a_waker_may_poll_as_its_engine_ends() {
@@ -306,4 +362,24 @@ fn a_future_polled_on_another_runtime_stays_with_the_first_while_that_lives() {
             assert_not_early(deadline);
         });
     }
+}
+
+/// A loop around it does not spin, and a task that waits for its worker runs meanwhile.
+#[test]
+fn a_zero_duration_lets_other_tasks_run() {
+    multi(1).block_on(async {
+        tokio::spawn(async {
+            for wheel in shared_wheels() {
+                let other = tokio::spawn(async {});
+                for _ in 0..9 {
+                    wheel.sleep(Duration::ZERO).await;
+                    wheel.try_sleep(Duration::ZERO).await.unwrap();
+                    wheel.timeout(Duration::ZERO, pending::<()>()).await.unwrap_err();
+                }
+                assert!(other.is_finished());
+            }
+        })
+        .await
+        .unwrap();
+    });
 }

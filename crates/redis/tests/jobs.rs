@@ -489,6 +489,10 @@ async fn cancel_and_reschedule_race_with_delivery() {
     let finish = async {
         let meddled = meddle.await;
         counts_become(&jobs, 0, 0, 0).await;
+        // The answer to the end of the last job may still be on its way.
+        let cancelled = |outcome: &&Option<Cancelled>| **outcome == Some(Cancelled::Waiting);
+        let ended = JOBS - meddled.iter().filter(cancelled).count();
+        until(|| async { delivered.lock().unwrap().len() >= ended }).await;
         meddled
     };
     let meddled = tokio::select! {

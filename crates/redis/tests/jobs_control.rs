@@ -11,16 +11,20 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::pending};
+use redis::Cmd;
 use support::{
     connect,
-    faulty::{Fault, Faulty},
+    faulty::{Fault, Faulty, says},
     jobs::{Jobs, next, queue},
     server::Server,
     soon, until,
 };
 use tickwheel::Wheel;
 use tickwheel_redis::{Cancelled, DelayedJobs, JobError, JobState, Notifications, Worker};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -186,6 +190,52 @@ async fn a_job_that_is_dropped_before_its_worker_learns_that_it_was_cancelled_fr
     drop(job);
     until(|| async { jobs.get("a").await.unwrap().is_none() }).await;
     assert!(jobs.schedule("a", HOUR, b"").await.unwrap());
+}
+
+/// Its worker learns of it after the start was answered and before the consumer has fetched it.
+#[tokio::test]
+async fn a_job_that_is_cancelled_between_its_start_and_its_delivery_is_gone() {
+    let server = Server::start();
+    let (release, renewed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let next_fault = {
+        let (release, renewed) = (release.clone(), renewed.clone());
+        move |request: &Cmd| {
+            if says(request, "renew") {
+                renewed.notify_one();
+            }
+            if says(request, "start") {
+                Fault::HoldAnswer(release.clone())
+            } else {
+                Fault::None
+            }
+        }
+    };
+    let connection = Faulty::by_request(connect(&server.url()).await, next_fault);
+    let jobs =
+        DelayedJobs::new(&Wheel::new(), connection, "q").notifications(&Notifications::of(server.client()));
+    let operator = queue(&server, "q").await;
+    // The server knows the script from now on.
+    assert_eq!(jobs.cancel("none").await.unwrap(), Cancelled::Absent);
+    let mut worker = jobs.worker().lease(HOUR).start();
+    assert!(worker.next().now_or_never().is_none());
+    until(|| async {
+        let listeners: (String, u64) =
+            server.command(&["PUBSUB", "NUMSUB", "tickwheel:jobs:{q:0}:sooner:renew"]);
+        listeners.1 == 1
+    })
+    .await;
+    assert!(operator.schedule("a", Duration::ZERO, b"").await.unwrap());
+    until(|| async { count(&server, "running") == 1 }).await;
+    assert_eq!(operator.cancel("a").await.unwrap(), Cancelled::Running);
+    // Its renewal is sent behind the answer to its start.
+    sleep(300 * MS).await;
+    release.notify_one();
+    soon(renewed.notified()).await;
+    // What is asked for after the renewal is answered after it.
+    assert_eq!(jobs.cancel("none").await.unwrap(), Cancelled::Absent);
+    assert!(worker.next().now_or_never().is_none());
+    until(|| async { count(&server, "running") == 0 }).await;
+    assert!(operator.schedule("a", HOUR, b"").await.unwrap(), "its id is free");
 }
 
 /// Nobody confirms it: it is gone with its lease, and not delivered again.

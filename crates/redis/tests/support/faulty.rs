@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value, aio::ConnectionLike};
+use redis::{Arg, Cmd, Pipeline, RedisError, RedisFuture, Value, aio::ConnectionLike};
 use tokio::{sync::Notify, task::yield_now, time::sleep};
 
 /// What happens to one request.
@@ -23,25 +23,41 @@ pub enum Fault {
     Slow(Duration),
     /// The request arrives when it is told to, whether or not anybody still waits for the answer.
     Hold(Arc<Notify>),
+    /// The answer arrives when it is told to.
+    HoldAnswer(Arc<Notify>),
     /// The connection panics with [`PANIC`].
     Panic,
 }
 
 pub const PANIC: &str = "a panic of the test";
 
+type NextFault = Box<dyn FnMut(&Cmd) -> Fault + Send>;
+
 #[derive(Clone)]
 pub struct Faulty<C> {
     inner: C,
-    next: Arc<Mutex<Box<dyn FnMut() -> Fault + Send>>>,
+    next: Arc<Mutex<NextFault>>,
 }
 
 impl<C> Faulty<C> {
-    pub fn new(inner: C, next: impl FnMut() -> Fault + Send + 'static) -> Faulty<C> {
+    pub fn new(inner: C, mut next: impl FnMut() -> Fault + Send + 'static) -> Faulty<C> {
+        Faulty::by_request(inner, move |_| next())
+    }
+
+    /// One whose faults depend on what is asked.
+    pub fn by_request(inner: C, next: impl FnMut(&Cmd) -> Fault + Send + 'static) -> Faulty<C> {
         Faulty {
             inner,
             next: Arc::new(Mutex::new(Box::new(next))),
         }
     }
+}
+
+/// Whether a request has this argument.
+pub fn says(request: &Cmd, argument: &str) -> bool {
+    request
+        .args_iter()
+        .any(|given| matches!(given, Arg::Simple(given) if given == argument.as_bytes()))
 }
 
 fn broken() -> RedisError {
@@ -50,7 +66,7 @@ fn broken() -> RedisError {
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Faulty<C> {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        let fault = (self.next.lock().unwrap())();
+        let fault = (self.next.lock().unwrap())(cmd);
         let (mut inner, cmd) = (self.inner.clone(), cmd.clone());
         Box::pin(async move {
             match fault {
@@ -70,6 +86,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Fault
                 Fault::Slow(by) => {
                     let answer = inner.req_packed_command(&cmd).await;
                     sleep(by).await;
+                    answer
+                }
+                Fault::HoldAnswer(until) => {
+                    let answer = inner.req_packed_command(&cmd).await;
+                    until.notified().await;
                     answer
                 }
                 Fault::Hold(until) => tokio::spawn(async move {

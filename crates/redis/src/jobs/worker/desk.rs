@@ -162,8 +162,21 @@ impl Desk {
     }
 
     pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Claim, Error>>> {
-        let waker = cx.waker().clone();
         let mut lost = Vec::new();
+        let next = self.poll_started(cx, &mut lost);
+        // For Redis they run until their leases end, or until the end of one that was cancelled is confirmed.
+        self.queue
+            .give_back(&self.nearby.runtime, |job| Change::UndoStart { job }, lost, &());
+        next
+    }
+
+    /// Fetches a started job, or asks for one. Adds those to `lost` that were lost before they were fetched.
+    fn poll_started(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        lost: &mut Vec<Claim>,
+    ) -> Poll<Option<Result<Claim, Error>>> {
+        let waker = cx.waker().clone();
         let mut state = self.state.lock();
         while let Some(Ready { claim, .. }) = state.started.pop_front() {
             if claim.lease.validity.is_lost() {
@@ -244,7 +257,9 @@ impl Desk {
         let (is_started, error) = match answer {
             Ok(answer) if answer.is_done() => {
                 let until = valid_until(&self.queue.wheel, answer.sent, self.settings.lease);
-                (claim.lease.validity.extend(until), None)
+                // One that was lost meanwhile goes back when it is to be fetched.
+                claim.lease.validity.extend(until);
+                (true, None)
             }
             // The job was cancelled, rescheduled or lost, or the queue is paused.
             Ok(_) => (false, None),

@@ -111,6 +111,31 @@ async fn a_user_without_channels_has_jobs() {
     assert_eq!(warnings.count(), 1, "it is said once");
 }
 
+/// It hears messages, but nobody is told when it cancels a job.
+#[tokio::test]
+async fn a_worker_of_a_user_who_may_not_publish_learns_of_what_is_cancelled() {
+    let server = Server::start();
+    let url = user(&server, &["-publish"]);
+    let jobs = queue(&url)
+        .await
+        .notifications(&Notifications::of(Client::open(url).unwrap()));
+    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    let mut worker = jobs.worker().lease(60 * MINUTE).start();
+    let job = next(&mut worker).await;
+    until(|| async {
+        let (_, listeners): (String, u64) =
+            server.command(&["PUBSUB", "NUMSUB", "tickwheel:jobs:{queue:0}:sooner:renew"]);
+        listeners == 1
+    })
+    .await;
+    let lease_ends = || -> String { server.command(&["ZSCORE", "tickwheel:jobs:{queue:0}:running", "a"]) };
+    let before = lease_ends();
+    // It renews once in any case.
+    until(|| async { lease_ends() != before }).await;
+    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Running);
+    soon(job.lost()).await;
+}
+
 #[tokio::test]
 async fn a_user_without_channels_has_leases() {
     let server = Server::start();

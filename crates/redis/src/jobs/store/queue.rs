@@ -2,7 +2,10 @@
 
 use std::{
     iter::{from_fn, once},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -56,6 +59,8 @@ pub(in crate::jobs) struct Queue {
     /// The workers of this handle and its clones.
     pub(in crate::jobs) nearby: Arc<Nearby>,
     opened: FirstUse,
+    /// Whether the user of the connection may publish, as far as is known.
+    may_publish: AtomicBool,
 }
 
 impl Queue {
@@ -82,6 +87,7 @@ impl Queue {
             fetches: Fetches::default(),
             nearby,
             opened: FirstUse::default(),
+            may_publish: AtomicBool::new(true),
         }
     }
 
@@ -155,6 +161,7 @@ impl Queue {
             });
         }
         if !may_publish {
+            self.may_publish.store(false, Ordering::Relaxed);
             tracing::warn!(
                 queue = self.name,
                 "the user of the connection may not publish (ACL): other workers notice a job up to five seconds later"
@@ -169,6 +176,11 @@ impl Queue {
             self.set(Change::LimitRunning { most }, deadline).await?;
         }
         Ok(())
+    }
+
+    /// Whether workers that listen are told of what this process does.
+    pub(in crate::jobs) fn may_publish(&self) -> bool {
+        self.may_publish.load(Ordering::Relaxed)
     }
 
     /// Stores a setting with all partitions.

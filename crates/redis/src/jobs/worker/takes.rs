@@ -90,9 +90,10 @@ impl Takes {
         SOON + 2 * self.round_trip
     }
 
-    /// Whether Redis tells the worker of jobs that are due or were cancelled, in all partitions.
+    /// Whether Redis tells the worker of jobs that are due or were cancelled, in all partitions, also of what
+    /// this process schedules and cancels.
     pub(super) fn is_told(&self) -> bool {
-        self.lookouts.iter().all(|lookout| lookout.is_told)
+        self.desk.queue.may_publish() && self.lookouts.iter().all(|lookout| lookout.is_told)
     }
 
     /// Records that a message says that a job of the partition may have become due, or may have said so before

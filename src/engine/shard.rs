@@ -129,7 +129,7 @@ impl Shard {
                 taken_over: AtomicU64::new(0),
             }),
             wheel: WheelRef::new(&shared),
-            capacity: shared.settings.capacity.div_ceil(shards),
+            capacity: shared.settings.capacity.unwrap_or(0).div_ceil(shards),
             clock: alarm.clock,
             shared,
             alarm,

@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     /// `None` for as many shards as the runtime has workers.
     pub(crate) shards: Option<usize>,
     /// The number of timers in each runtime for which its shards reserve memory.
-    pub(crate) capacity: usize,
+    pub(crate) capacity: Option<usize>,
     pub(crate) max_pending: Option<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Settings {
             ticks_per_wheel: 512,
             levels: 4,
             shards: None,
-            capacity: 0,
+            capacity: None,
             max_pending: None,
         }
     }

@@ -77,9 +77,7 @@ impl Default for Wheel {
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
-    settings: Settings,
-    /// `None` for no memory to be reserved.
-    capacity: Option<usize>,
+    pub(super) settings: Settings,
     pub(super) handle: Option<Handle>,
 }
 
@@ -258,7 +256,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn capacity(mut self, capacity: usize) -> Builder {
-        self.capacity = Some(capacity);
+        self.settings.capacity = Some(capacity);
         self
     }
 
@@ -347,45 +345,30 @@ impl Builder {
     /// assert_eq!(error.to_string(), "9 levels are not within 1..=8");
     /// ```
     pub fn build(self) -> Result<Wheel, BuildError> {
-        let settings = self.checked()?;
-        let shared = Shared::new(WheelId::next(), settings, self.handle);
+        self.check()?;
+        let shared = Shared::new(WheelId::next(), self.settings, self.handle);
         Ok(Wheel::assemble(Arc::new(shared)))
     }
 
-    /// Returns the settings, or an error for the first one that is not allowed.
-    pub(super) fn checked(&self) -> Result<Settings, BuildError> {
+    /// Fails for the first setting that is not allowed.
+    pub(super) fn check(&self) -> Result<(), BuildError> {
         let settings = &self.settings;
-        within(&TICK_DURATION, Some(settings.tick_duration), |given| {
-            BuildError::TickDuration { given }
-        })?;
-        within(&SLACK, settings.slack, |given| BuildError::Slack { given })?;
-        within(&TICKS_PER_WHEEL, Some(settings.ticks_per_wheel), |given| {
-            BuildError::TicksPerWheel { given }
-        })?;
-        within(&LEVELS, Some(settings.levels), |given| BuildError::Levels {
-            given,
-        })?;
-        within(&SHARDS, settings.shards, |given| BuildError::Shards { given })?;
-        within(&TIMERS, settings.max_pending, |given| BuildError::MaxPending {
-            given,
-        })?;
-        within(&TIMERS, self.capacity, |given| BuildError::Capacity { given })?;
-        let mut settings = settings.clone();
-        settings.capacity = self.capacity.unwrap_or(0);
-        Ok(settings)
+        within(&TICK_DURATION, Some(settings.tick_duration))
+            .map_err(|given| BuildError::TickDuration { given })?;
+        within(&SLACK, settings.slack).map_err(|given| BuildError::Slack { given })?;
+        within(&TICKS_PER_WHEEL, Some(settings.ticks_per_wheel))
+            .map_err(|given| BuildError::TicksPerWheel { given })?;
+        within(&LEVELS, Some(settings.levels)).map_err(|given| BuildError::Levels { given })?;
+        within(&SHARDS, settings.shards).map_err(|given| BuildError::Shards { given })?;
+        within(&TIMERS, settings.max_pending).map_err(|given| BuildError::MaxPending { given })?;
+        within(&TIMERS, settings.capacity).map_err(|given| BuildError::Capacity { given })
     }
 }
 
-/// Returns the error for a setting that was given and is not within what is allowed.
-fn within<T: PartialOrd>(
-    allowed: &RangeInclusive<T>,
-    given: Option<T>,
-    error: impl FnOnce(T) -> BuildError,
-) -> Result<(), BuildError> {
-    match given.filter(|given| !allowed.contains(given)) {
-        Some(given) => Err(error(given)),
-        None => Ok(()),
-    }
+/// Fails with the value of a setting that was given and is not within what is allowed.
+fn within<T: PartialOrd>(allowed: &RangeInclusive<T>, given: Option<T>) -> Result<(), T> {
+    let refused = given.filter(|given| !allowed.contains(given));
+    refused.map_or(Ok(()), Err)
 }
 
 /// The error of a wheel that could not be built.

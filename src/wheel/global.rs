@@ -62,8 +62,8 @@ impl Builder {
         if self.handle.is_some() {
             return Err(GlobalError::Handle);
         }
-        let settings = self.checked().map_err(GlobalError::Build)?;
-        if Shared::set_global(settings) {
+        self.check().map_err(GlobalError::Build)?;
+        if Shared::set_global(self.settings) {
             Ok(())
         } else {
             Err(GlobalError::AlreadyBuilt)

@@ -27,10 +27,11 @@ pin_project! {
         // `None` once it has yielded its last output, or the scope has elapsed.
         #[pin]
         value: Option<T>,
-        pub(super) deadline: Option<Instant>,
-        pub(super) timer: Option<Sleep>,
-        // The deadline that the timer waits for.
-        armed: Option<Instant>,
+        pub(crate) deadline: Option<Instant>,
+        // The wheel on which it waits.
+        pub(super) wheel: WheelRef,
+        // With the deadline that it waits for.
+        timer: Option<(Instant, Sleep)>,
         shields: Weak<Shields>,
     }
 
@@ -51,8 +52,8 @@ impl<T> Scoped<T> {
         Scoped {
             value,
             deadline,
+            wheel: WheelRef::GLOBAL,
             timer: None,
-            armed: None,
             shields: Weak::new(),
         }
     }
@@ -105,7 +106,7 @@ impl<T> Scoped<T> {
                 }
             }
             Poll::Pending => {
-                ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
+                ready!(poll_timer(deadline, this.wheel, this.timer, had_budget, cx));
                 if Shields::are_pending(this.shields, cx.waker()) {
                     return Poll::Pending;
                 }
@@ -121,24 +122,24 @@ impl<T> Scoped<T> {
 #[track_caller]
 fn poll_timer(
     deadline: Instant,
-    armed: &mut Option<Instant>,
-    timer: &mut Option<Sleep>,
+    wheel: &WheelRef,
+    timer: &mut Option<(Instant, Sleep)>,
     had_budget: HadBudget,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    let sleep = match timer {
-        Some(sleep) if *armed == Some(deadline) => sleep,
+    let (_, sleep) = match timer {
+        Some(timer) if timer.0 == deadline => timer,
         _ if deadline <= Instant::now() => {
             ready!(had_budget.poll(cx));
             return spend_budget(cx);
         }
-        // The duration has begun to count, or the enclosing scope has changed.
-        Some(sleep) => {
-            sleep.reset_at(deadline);
-            sleep
+        // The enclosing scope has changed.
+        Some(timer) => {
+            timer.0 = deadline;
+            timer.1.reset_at(deadline);
+            timer
         }
-        None => timer.insert(Sleep::until(WheelRef::GLOBAL, deadline)),
+        None => timer.insert((deadline, Sleep::until(wheel.clone(), deadline))),
     };
-    *armed = Some(deadline);
     sleep.poll_after(had_budget, cx)
 }

@@ -1,7 +1,6 @@
 //! `shield`: protects clean-up that must complete from deadlines.
 
 use std::{
-    future::{Future, IntoFuture},
     pin::Pin,
     sync::{Arc, Weak},
     task::{Context, Poll},

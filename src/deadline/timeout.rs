@@ -1,9 +1,7 @@
 //! `timeout`: a timeout for one call, which is never longer than the remaining time of its scope.
 
 use std::{
-    error, fmt,
-    future::{Future, IntoFuture},
-    io,
+    error, fmt, io,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,

@@ -1,7 +1,6 @@
 //! `within`, `until` and `carry`: scopes, which give a future and all that it awaits until a deadline.
 
 use std::{
-    future::{Future, IntoFuture},
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -17,7 +16,7 @@ use super::{
 use crate::{
     engine::clock::{Moment, after},
     error::Elapsed,
-    observe::labelled::{Labelled, counted::CountedScope},
+    observe::labelled::{Labelled, counted::Counted},
     time::Label,
 };
 
@@ -169,11 +168,8 @@ impl Labelled {
     /// assert_eq!(wheel.snapshot().labels[0].completed, 1);
     /// # }
     /// ```
-    #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        let mut scope = within(duration, future).counted(self.counted_scope());
-        scope.scoped.timer = Some(self.wheel.sleep(duration));
-        scope
+        within(duration, future).counted(self)
     }
 
     /// Requires `future`, with all that it awaits, to complete before `deadline`, as [`deadline::until`](until)
@@ -207,11 +203,8 @@ impl Labelled {
     /// assert_eq!(wheel.snapshot().labels[0].elapsed, 1);
     /// # }
     /// ```
-    #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        let mut scope = until(deadline, future).counted(self.counted_scope());
-        scope.scoped.timer = Some(self.wheel.sleep_until(deadline));
-        scope
+        until(deadline, future).counted(self)
     }
 }
 
@@ -249,7 +242,6 @@ impl Label {
     /// assert_eq!(Wheel::global().snapshot().labels[0].completed, 1);
     /// # }
     /// ```
-    #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
         self.labelled().within(duration, future)
     }
@@ -286,7 +278,6 @@ impl Label {
     /// assert_eq!(Wheel::global().snapshot().labels[0].elapsed, 1);
     /// # }
     /// ```
-    #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
         self.labelled().until(deadline, future)
     }
@@ -333,7 +324,7 @@ pin_project! {
     pub struct Within<F> {
         // The count of a labelled scope, which is dropped first, because the destructor of the future may
         // panic.
-        counted: Option<Box<CountedScope>>,
+        counted: Option<Counted>,
         // Ended if there was no time from the start.
         #[pin]
         pub(super) scoped: Scoped<F>,
@@ -351,8 +342,9 @@ impl<F: Future> Within<F> {
         }
     }
 
-    fn counted(mut self, scope: CountedScope) -> Within<F> {
-        self.counted = Some(Box::new(scope));
+    fn counted(mut self, label: &Labelled) -> Within<F> {
+        self.scoped.wheel = label.wheel.reference();
+        self.counted = Some(label.counted());
         self
     }
 }
@@ -377,9 +369,13 @@ impl<F: Future> Future for Within<F> {
         let last = |output| (output, true);
         let scoped = this.scoped.as_mut();
         let polled = scoped.poll_with(cx, deadline, |future, cx| future.poll(cx).map(last));
-        if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(this.scoped.deadline, current()))
-        {
-            counted.end_poll(&polled, || Moment::of(deadline).since(Moment::now()));
+        if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(deadline, current())) {
+            let left = || Moment::of(deadline).since(Moment::now());
+            match polled {
+                Poll::Pending => counted.wait(left),
+                Poll::Ready(Ok(_)) => counted.complete(left),
+                Poll::Ready(Err(_)) => counted.elapse(),
+            }
         }
         polled.map_err(|_| Elapsed(()))
     }

@@ -3,7 +3,6 @@
 pub(crate) mod counted;
 
 use std::{
-    future::{Future, IntoFuture},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -18,7 +17,7 @@ use crate::{
     timers::{sleep::Sleep, timeout::wraps_a_future},
     wheel::Wheel,
 };
-use counted::{CountedScope, LabelledTimer};
+use counted::{Counted, LabelledTimer};
 
 impl Wheel {
     /// Returns a handle whose timeouts are counted under a label.
@@ -130,8 +129,10 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = Sleep::of_timeout(self.wheel.reference(), duration, "Labelled::timeout");
-        LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
+        let wheel = self.wheel.reference();
+        let sleep = Sleep::of_timeout(wheel.clone(), duration, "Labelled::timeout");
+        let counted = Counted::new(wheel, self.label, Some(duration));
+        LabelledTimeout::new(self.timer(sleep, counted), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the
@@ -169,16 +170,18 @@ impl Labelled {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         let sleep = Sleep::of_timeout_at(self.wheel.reference(), deadline, "Labelled::timeout_at");
-        LabelledTimeout::new(self.timer(sleep, None), future)
+        LabelledTimeout::new(self.timer(sleep, self.counted()), future)
     }
 
     /// Returns the count of a scope.
-    pub(crate) fn counted_scope(&self) -> CountedScope {
-        CountedScope::new(self.wheel.shared().clone(), self.label)
+    /// Returns the count of what has a deadline.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted::new(self.wheel.reference(), self.label, None)
     }
 
-    fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
-        LabelledTimer::new(sleep, self.label, &self.name, total)
+    fn timer(&self, sleep: Sleep, counted: Counted) -> LabelledTimer {
+        sleep.resource.has_label(&self.name);
+        LabelledTimer { sleep, counted }
     }
 }
 

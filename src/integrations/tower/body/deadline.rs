@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use http::{Request, Response};
@@ -18,7 +18,7 @@ use crate::{
 
 /// The scope of a request, which its bodies keep, or none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::integrations::tower) struct BodyScope(Option<Budget>);
+pub(crate) struct BodyScope(Option<Budget>);
 
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -29,24 +29,18 @@ struct Budget {
 
 impl BodyScope {
     /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from now.
-    pub(in crate::integrations::tower) fn current(start: Option<Instant>) -> BodyScope {
+    pub(crate) fn current(start: Option<Instant>) -> BodyScope {
         BodyScope(current().map(|deadline| Budget {
             start: start.unwrap_or_else(Instant::now),
             deadline,
         }))
     }
 
-    pub(in crate::integrations::tower) fn of_request<B>(
-        self,
-        request: Request<B>,
-    ) -> Request<DeadlineBody<B>> {
+    pub(crate) fn of_request<B>(self, request: Request<B>) -> Request<DeadlineBody<B>> {
         request.map(|body| DeadlineBody::new(body, self, "request body"))
     }
 
-    pub(in crate::integrations::tower) fn of_response<B>(
-        self,
-        response: Response<B>,
-    ) -> Response<DeadlineBody<B>> {
+    pub(crate) fn of_response<B>(self, response: Response<B>) -> Response<DeadlineBody<B>> {
         response.map(|body| DeadlineBody::new(body, self, "response body"))
     }
 }
@@ -130,24 +124,20 @@ where
         if this.body.get().is_none() {
             return Poll::Ready(None);
         }
-        let poll = |mut body: Pin<&mut B>, cx: &mut Context<'_>| {
-            let next = body.as_mut().poll_frame(cx);
-            next.map(|next| {
-                let is_last = has_ended(&*body, &next);
-                (next, is_last)
-            })
-        };
-        let own_deadline = this.scope.0.map(|budget| budget.deadline);
-        this.body
-            .poll_with(cx, own_deadline, poll)
-            .map(|next| match next {
-                Ok(next) => next.map(|frame| frame.map_err(Into::into)),
-                Err(deadline) => {
-                    let start = this.scope.0.map_or(deadline, |budget| budget.start);
-                    let had = deadline.saturating_duration_since(start);
-                    Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
-                }
-            })
+        let deadline = this.body.deadline;
+        let polled = this.body.poll_with(cx, deadline, |mut body, cx| {
+            let next = ready!(body.as_mut().poll_frame(cx));
+            let is_last = has_ended(&*body, &next);
+            Poll::Ready((next, is_last))
+        });
+        Poll::Ready(match ready!(polled) {
+            Ok(next) => next.map(|frame| frame.map_err(Into::into)),
+            Err(deadline) => {
+                let start = this.scope.0.map_or(deadline, |budget| budget.start);
+                let had = deadline.saturating_duration_since(start);
+                Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
+            }
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -10,7 +10,6 @@
 
 use std::{
     fmt,
-    future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -76,9 +75,7 @@ pub(crate) struct Permit<M> {
 impl<M> Permit<M> {
     /// Takes a permit, and counts the refusal if there is none.
     pub(crate) fn take(roster: &Arc<Roster<M>>) -> Result<Permit<M>, SleepError> {
-        if roster.permits.is_shutdown() {
-            return Err(SleepError::Shutdown);
-        }
+        roster.permits.check()?;
         let taken = roster.permits.try_take();
         taken.inspect_err(|_| roster.permits.count_rejected())?;
         Ok(Permit::taken(roster.clone()))
@@ -91,11 +88,7 @@ impl<M> Permit<M> {
     /// Fails if the wheel has been shut down.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), SleepError> {
-        if self.roster.permits.is_shutdown() {
-            Err(SleepError::Shutdown)
-        } else {
-            Ok(())
-        }
+        self.roster.permits.check()
     }
 }
 
@@ -150,17 +143,9 @@ impl<M> Drop for Permit<M> {
 pub struct TrySleep {
     sleep: Sleep,
     roster: Arc<Roster<Waker>>,
-    hold: Hold,
-}
-
-/// What a sleep that may be refused has of the limit.
-enum Hold {
-    /// It has never been admitted.
-    Nothing,
-    /// It is pending.
-    Permit(Permit<Waker>),
-    /// It has been admitted before.
-    GivenBack,
+    /// While it is pending.
+    permit: Option<Permit<Waker>>,
+    was_admitted: bool,
 }
 
 impl TrySleep {
@@ -168,7 +153,8 @@ impl TrySleep {
         TrySleep {
             sleep,
             roster: wheel.rosters().sleepers.clone(),
-            hold: Hold::Nothing,
+            permit: None,
+            was_admitted: false,
         }
     }
 
@@ -288,11 +274,6 @@ impl TrySleep {
         if self.sleep.timer.waits(cx.waker()) && !self.roster.permits.is_shutdown() {
             return self.sleep.poll_after(had_budget, cx).map(Ok);
         }
-        self.poll_further(had_budget, cx)
-    }
-
-    #[track_caller]
-    fn poll_further(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
         ready!(had_budget.poll(cx));
         let waited = ready!(self.poll_without_budget(cx.waker()));
         spend_budget(cx).map(|()| waited)
@@ -300,21 +281,18 @@ impl TrySleep {
 
     #[track_caller]
     fn poll_without_budget(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
-        let is_new = !matches!(self.hold, Hold::Permit(_)) && !self.sleep.timer.has_completed();
+        let is_new = self.permit.is_none() && !self.sleep.timer.has_completed();
         let polled = if is_new {
             self.begin(waker)?
         } else {
             self.sleep.poll_without_budget(waker)
         };
         if polled.is_ready() {
-            self.give_back();
+            self.permit = None;
             return Poll::Ready(Ok(()));
         }
-        let told = match &mut self.hold {
-            Hold::Permit(permit) => permit.keep_waker(waker),
-            _ => Ok(()),
-        };
-        if let Err(shut_down) = told {
+        let kept = self.permit.as_mut().map(|permit| permit.keep_waker(waker));
+        if let Some(Err(shut_down)) = kept {
             // Its deadline may have passed before the shutdown, with a driver that has not come to it.
             let is_due = self.sleep.timer.elapse_if_due();
             drop(self.refuse());
@@ -327,10 +305,8 @@ impl TrySleep {
     #[track_caller]
     fn begin(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let permits = &self.roster.permits;
-        if permits.is_shutdown() {
-            return Poll::Ready(Err(SleepError::Shutdown));
-        }
-        let taken = if let Hold::GivenBack = self.hold {
+        permits.check()?;
+        let taken = if self.was_admitted {
             permits.take_again();
             Ok(())
         } else {
@@ -340,15 +316,14 @@ impl TrySleep {
         let permit = taken.map(|()| Permit::taken(self.roster.clone()));
         // One that is due by its deadline may still have to wait for its tick.
         let may_begin = permit.is_ok() || self.sleep.timer.is_due();
-        if may_begin && self.sleep.poll_without_budget(waker).is_ready() {
-            if permit.is_ok() {
-                self.hold = Hold::GivenBack;
-            }
+        let has_elapsed = may_begin && self.sleep.poll_without_budget(waker).is_ready();
+        self.was_admitted |= permit.is_ok();
+        if has_elapsed {
             return Poll::Ready(Ok(()));
         }
         match permit {
             Ok(permit) => {
-                self.hold = Hold::Permit(permit);
+                self.permit = Some(permit);
                 Poll::Pending
             }
             Err(full) => {
@@ -363,24 +338,17 @@ impl TrySleep {
     #[inline]
     pub(crate) fn complete(&mut self) {
         self.sleep.complete();
-        self.give_back();
+        self.permit = None;
     }
 
     /// Ends the wait because the wheel has been shut down. Returns the waker of the entry.
     #[cold]
     fn refuse(&mut self) -> Option<Waker> {
-        self.give_back();
+        self.permit = None;
         if self.sleep.is_elapsed() {
             None
         } else {
             self.sleep.timer.cancel()
-        }
-    }
-
-    #[inline]
-    fn give_back(&mut self) {
-        if let Hold::Permit(_) = self.hold {
-            self.hold = Hold::GivenBack;
         }
     }
 }

@@ -65,4 +65,14 @@ impl Permits {
     pub(crate) fn is_shutdown(&self) -> bool {
         self.is_shutdown.load(Ordering::SeqCst)
     }
+
+    /// Fails if the wheel has been shut down.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), SleepError> {
+        if self.is_shutdown() {
+            Err(SleepError::Shutdown)
+        } else {
+            Ok(())
+        }
+    }
 }

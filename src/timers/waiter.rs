@@ -21,7 +21,7 @@ impl Waiter {
         self.waiting = true;
     }
 
-    /// Records that a task has been given an entry and no longer waits. If another task was waiting, it is
+    /// Records that the polling task has an output and no longer waits. If another task was waiting, it is
     /// woken to poll again, because the timer that would have woken it may be gone.
     pub(crate) fn stop_waiting(&mut self, cx: &Context<'_>) {
         match &self.waker {
@@ -31,7 +31,6 @@ impl Waiter {
     }
 
     /// Wakes the waiting task, if there is one. It counts as waiting until it polls again.
-    #[cfg(feature = "io")]
     pub(crate) fn wake_by_ref(&self) {
         if let (true, Some(waker)) = (self.waiting, &self.waker) {
             waker.wake_by_ref();
@@ -40,10 +39,7 @@ impl Waiter {
 
     /// Wakes the waiting task, if there is one, which then no longer waits.
     pub(crate) fn wake(&mut self) {
-        if std::mem::take(&mut self.waiting) {
-            if let Some(waker) = &self.waker {
-                waker.wake_by_ref();
-            }
-        }
+        self.wake_by_ref();
+        self.waiting = false;
     }
 }

@@ -31,8 +31,8 @@ pub(super) struct Watch {
     /// The moment since which each operation has been waiting, indexed by [`Operation`]. It is known only
     /// while a timeout is on.
     waits: [Option<Instant>; 4],
-    /// Indexed by [`TimeoutKind`].
-    timeouts: [Timeout; 3],
+    /// Indexed by [`TimeoutKind`]. `None` is off.
+    timeouts: [Option<Timeout>; 3],
     /// Reading and writing, indexed by [`TimeoutKind`].
     directions: [Direction; 2],
 }
@@ -61,9 +61,9 @@ struct Direction {
     waiter: Waiter,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Timeout {
-    duration: Option<Duration>,
+    duration: Duration,
     /// Time before this moment does not count. It is `None` from when the timeout is switched on until an
     /// operation first waits.
     from: Option<Instant>,
@@ -90,17 +90,15 @@ impl Watch {
     }
 
     pub(super) fn timeout(&self, kind: TimeoutKind) -> Option<Duration> {
-        self.timeouts[kind as usize].duration
+        self.timeouts[kind as usize].map(|timeout| timeout.duration)
     }
 
     /// Changes a timeout, and wakes the waiting tasks that it concerns. One that is switched off frees its
     /// timers at once.
     pub(super) fn set_timeout(&mut self, kind: TimeoutKind, duration: Option<Duration>) {
         let timeout = &mut self.timeouts[kind as usize];
-        timeout.duration = duration;
-        if duration.is_none() {
-            timeout.from = None;
-        }
+        let from = timeout.and_then(|timeout| timeout.from);
+        *timeout = duration.map(|duration| Timeout { duration, from });
         let concerned = match kind {
             TimeoutKind::Read | TimeoutKind::Write => &mut self.directions[kind as usize..=kind as usize],
             TimeoutKind::Idle => &mut self.directions,
@@ -137,7 +135,7 @@ impl Watch {
             self.waits[Operation::Shutdown as usize] = None;
         }
         // The clock is read only if the idle timeout is on.
-        if let Some(from) = &mut self.timeouts[TimeoutKind::Idle as usize].from {
+        if let Some(Timeout { from: Some(from), .. }) = &mut self.timeouts[TimeoutKind::Idle as usize] {
             *from = self.wheel.now();
         }
         Poll::Ready(outcome)
@@ -153,8 +151,10 @@ impl Watch {
         let wait = &mut self.waits[operation as usize];
         let mut reading = None;
         let mut now = || *reading.get_or_insert_with(|| wheel.now());
-        let deadlines =
-            [kind, TimeoutKind::Idle].map(|kind| self.timeouts[kind as usize].deadline(wait, &mut now));
+        let deadlines = [kind, TimeoutKind::Idle].map(|kind| {
+            let timeout = self.timeouts[kind as usize].as_mut()?;
+            Some(timeout.deadline(wait, &mut now))
+        });
         let Some(deadline) = deadlines.into_iter().flatten().min() else {
             direction.sleep = None;
             return Poll::Pending;
@@ -172,10 +172,9 @@ impl Watch {
 
 impl Timeout {
     /// Returns the deadline of an operation that has been waiting since `wait`, or that waits from now on.
-    fn deadline(&mut self, wait: &mut Option<Instant>, mut now: impl FnMut() -> Instant) -> Option<Instant> {
-        let duration = self.duration?;
+    fn deadline(&mut self, wait: &mut Option<Instant>, mut now: impl FnMut() -> Instant) -> Instant {
         let since = *wait.get_or_insert_with(&mut now);
         let from = *self.from.get_or_insert_with(&mut now);
-        Some(after(since.max(from), duration))
+        after(since.max(from), self.duration)
     }
 }

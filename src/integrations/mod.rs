@@ -1,5 +1,4 @@
-//! Other crates' traits, implemented on a wheel. Each integration is behind a feature, and knows the futures
-//! and, where it needs one, a shard's clock.
+//! Other crates' traits, implemented on a wheel, each behind its feature.
 
 #[cfg(feature = "aws")]
 mod aws;

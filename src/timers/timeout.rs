@@ -1,7 +1,6 @@
 //! `Timeout` and `TryTimeout`: a future that has to complete in time.
 
 use std::{
-    future::{Future, IntoFuture},
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -61,10 +60,8 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(
-            Sleep::of_timeout(self.reference(), duration, "Wheel::timeout"),
-            future,
-        )
+        let sleep = Sleep::of_timeout(self.reference(), duration, "Wheel::timeout");
+        Timeout::new(sleep, future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.

@@ -301,12 +301,10 @@ impl Wheel {
     /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        if self.shared().builder_runtime().is_some() {
-            if let Some(runtime) = registry::builder_handle(self.shared()) {
-                return runtime;
-            }
+        match registry::builder_handle(self.shared()) {
+            Some(runtime) => runtime,
+            None => Handle::current(),
         }
-        Handle::current()
     }
 
     pub(crate) fn permits(&self) -> &Permits {

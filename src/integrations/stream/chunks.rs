@@ -1,7 +1,6 @@
 //! `ChunksTimeout`: collects items into chunks that are limited in size and time.
 
 use std::{
-    future::Future,
     mem,
     pin::Pin,
     task::{Context, Poll, ready},

@@ -78,7 +78,7 @@ pub trait WheelStreamExt: Stream {
     {
         Timeout {
             stream: StreamExt::fuse(self),
-            sleep: Some(wheel.sleep(duration)),
+            sleep: wheel.sleep(duration),
             duration,
             reported: false,
         }

@@ -1,7 +1,6 @@
 //! `Throttle`: enforces a pause between two items.
 
 use std::{
-    future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,

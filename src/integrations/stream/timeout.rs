@@ -1,7 +1,6 @@
 //! `Timeout` and `TimeoutRepeating`: yield an error when the next item takes too long.
 
 use std::{
-    future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -37,8 +36,7 @@ pin_project! {
     pub struct Timeout<S> {
         #[pin]
         pub(super) stream: Fuse<S>,
-        // `None` once the stream has ended.
-        pub(super) sleep: Option<Sleep>,
+        pub(super) sleep: Sleep,
         pub(super) duration: Duration,
         // An error has been yielded since the last item.
         pub(super) reported: bool,
@@ -51,17 +49,18 @@ impl<S: Stream> Stream for Timeout<S> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
         if let Poll::Ready(item) = this.stream.poll_next(cx) {
-            match this.sleep {
-                Some(sleep) if item.is_some() => sleep.reset_after(*this.duration),
-                _ => *this.sleep = None,
+            if item.is_some() {
+                this.sleep.reset_after(*this.duration);
+            } else {
+                drop(this.sleep.timer.cancel());
             }
             *this.reported = false;
             return Poll::Ready(item.map(Ok));
         }
-        let Some(sleep) = this.sleep.as_mut().filter(|_| !*this.reported) else {
+        if *this.reported {
             return Poll::Pending;
-        };
-        ready!(Pin::new(sleep).poll(cx));
+        }
+        ready!(Pin::new(this.sleep).poll(cx));
         *this.reported = true;
         Poll::Ready(Some(Err(Elapsed(()))))
     }

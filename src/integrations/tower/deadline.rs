@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    future::Future,
     marker::PhantomData,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -328,12 +327,8 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let in_time = ready!(this.response.poll(cx));
-        Poll::Ready(
-            in_time?
-                .map(|response| this.scope.of_response(response))
-                .map_err(Into::into),
-        )
+        let response = ready!(this.response.poll(cx))?.map_err(Into::into)?;
+        Poll::Ready(Ok(this.scope.of_response(response)))
     }
 }
 

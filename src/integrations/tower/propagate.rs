@@ -2,9 +2,8 @@
 
 use std::{
     fmt,
-    future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -210,11 +209,8 @@ where
 
     fn call(&mut self, mut request: Request<Sent>) -> Self::Future {
         self.layer.write_remaining(&mut request);
-        let scope = if self.layer.bodies {
-            BodyScope::current(None)
-        } else {
-            BodyScope::default()
-        };
+        let scope = self.layer.bodies.then(|| BodyScope::current(None));
+        let scope = scope.unwrap_or_default();
         PropagateFuture {
             response: self.inner.call(scope.of_request(request)),
             scope,
@@ -242,9 +238,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let scope = *this.scope;
-        this.response
-            .poll(cx)
-            .map_ok(|response| scope.of_response(response))
+        let response = ready!(this.response.poll(cx))?;
+        Poll::Ready(Ok(this.scope.of_response(response)))
     }
 }

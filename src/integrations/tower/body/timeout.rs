@@ -1,7 +1,6 @@
 //! `TimeoutBody`, and the layers that wrap the bodies of requests and responses in it.
 
 use std::{
-    future::Future,
     mem,
     pin::Pin,
     task::{Context, Poll, ready},

@@ -1,6 +1,6 @@
 //! `Label`: a static label, counted on the global wheel.
 
-use std::{future::IntoFuture, sync::OnceLock};
+use std::sync::OnceLock;
 
 use super::{Duration, Instant, require_runtime};
 use crate::{

@@ -1,7 +1,5 @@
 //! `timeout` and `timeout_at` on the global wheel.
 
-use std::future::IntoFuture;
-
 use tokio::task;
 
 use super::{Duration, GLOBAL, Instant};

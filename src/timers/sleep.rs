@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    future::Future,
     pin::Pin,
     task::{Context, Poll, Waker, ready},
     time::Duration,

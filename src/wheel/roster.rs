@@ -1,13 +1,6 @@
 //! The roster: the tasks that a shutdown hands back or wakes.
 
-use std::{
-    fmt,
-    future::{Future, IntoFuture},
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::Waker,
-};
+use std::{fmt, mem, pin::Pin, sync::Arc, task::Waker};
 
 use slab::Slab;
 use tokio::time::Instant;

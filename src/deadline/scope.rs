@@ -7,7 +7,7 @@ use std::{
     cell::Cell,
     mem::{self, ManuallyDrop},
     sync::{Arc, Weak},
-    task::Waker,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -134,15 +134,15 @@ impl Shields {
         Some(shields)
     }
 
-    /// Returns whether a scope has pending shields. If so, `waker` is woken when the last of them ends.
-    pub(super) fn are_pending(shields: &Weak<Shields>, waker: &Waker) -> bool {
+    /// Waits until a scope has no pending shields.
+    pub(super) fn poll_ended(shields: &Weak<Shields>, cx: &Context<'_>) -> Poll<()> {
         let Some(shields) = shields.upgrade() else {
-            return false;
+            return Poll::Ready(());
         };
-        let waker = waker.clone();
+        let waker = cx.waker().clone();
         // Dropped after the lock has been released.
         let _previous = lock(&shields.elapsed).replace(waker);
-        true
+        Poll::Pending
     }
 }
 

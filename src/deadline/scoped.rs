@@ -101,15 +101,14 @@ impl<T> Scoped<T> {
         };
         match polled {
             Poll::Ready((output, is_last)) => {
-                if is_last || Instant::now() <= deadline || Shields::are_pending(this.shields, cx.waker()) {
+                if is_last || Instant::now() <= deadline || Shields::poll_ended(this.shields, cx).is_pending()
+                {
                     return Poll::Ready(Ok(output));
                 }
             }
             Poll::Pending => {
                 ready!(poll_timer(deadline, this.wheel, this.timer, had_budget, cx));
-                if Shields::are_pending(this.shields, cx.waker()) {
-                    return Poll::Pending;
-                }
+                ready!(Shields::poll_ended(this.shields, cx));
             }
         }
         *this.timer = None;

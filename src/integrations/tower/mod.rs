@@ -42,7 +42,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Makes a service that of its layer, and gives it access to the service inside, and `Debug`, for which a
 /// closure need not be `Debug`. `$example` creates one around `"a service"`.
 macro_rules! wraps_a_service {
-    ($Service:ident by $Layer:ident<$($G:ident),*>, $example:literal) => {
+    ($Service:ident by $Layer:ident<$($G:ident),*>, $($example:tt)+) => {
         impl<S, $($G: Clone),*> Layer<S> for $Layer<$($G),*> {
             type Service = $Service<S, $($G),*>;
 
@@ -58,7 +58,7 @@ macro_rules! wraps_a_service {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("let service = ", $example, ";")]
+            #[doc = concat!("let service = ", $($example)+, ";")]
             /// assert_eq!(*service.get_ref(), "a service");
             /// # use tower::Layer;
             /// ```
@@ -71,7 +71,7 @@ macro_rules! wraps_a_service {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("let mut service = ", $example, ";")]
+            #[doc = concat!("let mut service = ", $($example)+, ";")]
             /// *service.get_mut() = "another";
             /// # use tower::Layer;
             /// ```
@@ -84,7 +84,7 @@ macro_rules! wraps_a_service {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("let service = ", $example, ";")]
+            #[doc = concat!("let service = ", $($example)+, ";")]
             /// assert_eq!(service.into_inner(), "a service");
             /// # use tower::Layer;
             /// ```

@@ -203,6 +203,14 @@ macro_rules! limits_frames {
                 $Layer::new(wheel, timeout).layer(inner)
             }
         }
+
+        wraps_a_service! {
+            $Service by $Layer<>,
+            concat!(
+                "tickwheel::tower::", stringify!($Service),
+                "::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")",
+            )
+        }
     };
 }
 
@@ -250,11 +258,6 @@ limits_frames! {
     /// # }
     /// ```
     RequestBodyTimeout
-}
-
-wraps_a_service! {
-    RequestBodyTimeout by RequestBodyTimeoutLayer<>,
-    "tickwheel::tower::RequestBodyTimeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
 }
 
 impl<S, B> Service<Request<B>> for RequestBodyTimeout<S>
@@ -322,11 +325,6 @@ limits_frames! {
     /// # }
     /// ```
     ResponseBodyTimeout
-}
-
-wraps_a_service! {
-    ResponseBodyTimeout by ResponseBodyTimeoutLayer<>,
-    "tickwheel::tower::ResponseBodyTimeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
 }
 
 impl<S, Sent, B> Service<Sent> for ResponseBodyTimeout<S>

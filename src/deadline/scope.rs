@@ -75,7 +75,10 @@ pub fn remaining() -> Option<Duration> {
 
 /// Returns the sooner of two deadlines, either of which may be missing.
 pub(super) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    one.into_iter().chain(other).min()
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 /// Calls `act` inside a scope whose pending shields are `shields`. Without a deadline, `act` runs outside all

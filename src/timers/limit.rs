@@ -274,6 +274,11 @@ impl TrySleep {
         if self.sleep.timer.waits(cx.waker()) && !self.roster.permits.is_shutdown() {
             return self.sleep.poll_after(had_budget, cx).map(Ok);
         }
+        self.poll_further(had_budget, cx)
+    }
+
+    #[track_caller]
+    fn poll_further(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
         ready!(had_budget.poll(cx));
         let waited = ready!(self.poll_without_budget(cx.waker()));
         spend_budget(cx).map(|()| waited)

@@ -82,12 +82,12 @@
 //! over the fleet (`max by (queue)`), not the sum.
 #![forbid(unsafe_code)]
 
-// `server` knows neither `lease` nor `jobs`, and neither of those knows the other. docs/architecture.md describes
+// `server` knows neither `leases` nor `jobs`, and neither of those knows the other. docs/architecture.md describes
 // each.
 mod error;
 mod exported;
 mod jobs;
-mod lease;
+mod leases;
 mod mutex;
 mod per_runtime;
 mod server;
@@ -99,7 +99,7 @@ pub use jobs::{
     Cancelled, Counts, DeadJob, DelayedJobs, Job, JobError, JobInfo, JobState, QueueSample, Repeated, Run,
     WaitingJob, Worker, WorkerBuilder,
 };
-pub use lease::{Holder, Lease, Leases};
+pub use leases::{Holder, Lease, Leases};
 pub use redis;
 pub use server::{
     connection::Connection, notifications::Notifications, reconnecting::Reconnecting, sentinel,

@@ -32,6 +32,11 @@ impl Backoff {
     }
 }
 
+/// Returns a duration less up to a fifth of it, at random, so that what began together does not go on together.
+pub(crate) fn jittered(duration: Duration) -> Duration {
+    duration - random_part(duration / 5)
+}
+
 /// Sends a call that may be carried out twice, and repeats it with growing pauses until `read` accepts an
 /// answer or `deadline` has passed.
 ///

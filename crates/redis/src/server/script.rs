@@ -6,6 +6,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedi
 
 use super::{
     connection::{Connection, guarded},
+    keys::Tag,
     silence::Silence,
 };
 use crate::error::Error;
@@ -15,6 +16,8 @@ use crate::error::Error;
 pub(crate) struct Script {
     text: &'static str,
     hash: OnceLock<String>,
+    /// The names of its keys, of a script that names them.
+    keys: OnceLock<Vec<&'static str>>,
 }
 
 impl Script {
@@ -22,6 +25,7 @@ impl Script {
         Script {
             text,
             hash: OnceLock::new(),
+            keys: OnceLock::new(),
         }
     }
 
@@ -32,6 +36,41 @@ impl Script {
             keys: Vec::new(),
             arguments: Vec::new(),
         }
+    }
+
+    /// Starts a call with those keys of a tag that the script names in its line `local .. = unpack(KEYS)`. A
+    /// name in Lua has an underscore where that of the key has a colon.
+    pub(crate) fn on(&'static self, tag: &Tag) -> Call {
+        let key = |call: Call, name: &&str| call.key(tag.key(&name.replace('_', ":")));
+        self.key_names().iter().fold(self.call(), key)
+    }
+
+    /// Starts a call with keys by the names that the script has for the first of its keys.
+    pub(crate) fn with_keys<const N: usize>(&'static self, keys: [(&str, String); N]) -> Call {
+        debug_assert!(
+            self.key_names()
+                .starts_with(&keys.each_ref().map(|(name, _)| *name))
+        );
+        keys.into_iter().fold(self.call(), |call, (_, key)| call.key(key))
+    }
+
+    fn key_names(&self) -> &[&'static str] {
+        self.keys.get_or_init(|| {
+            let (before, _) = self.text.split_once(" = unpack(KEYS)").unwrap_or_default();
+            let (_, names) = before.rsplit_once("local ").unwrap_or_default();
+            names.split(", ").collect()
+        })
+    }
+
+    /// Whether the script has these names for its arguments after the first `given` ones.
+    fn names(&self, given: usize, names: &[&str]) -> bool {
+        let from = if given == 0 {
+            String::new()
+        } else {
+            format!(", {}", given + 1)
+        };
+        let line = format!("local {} = unpack(ARGV{from})\n", names.join(", "));
+        self.text.contains(&line)
     }
 
     fn hash(&self) -> &str {
@@ -59,6 +98,16 @@ impl Call {
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Call {
         argument.write_redis_args(&mut self.arguments);
         self
+    }
+
+    /// Adds arguments by the names that the script has for them, in a line `local .. = unpack(ARGV)` or, behind
+    /// others, `unpack(ARGV, n)`.
+    pub(crate) fn named<const N: usize>(self, arguments: [(&str, String); N]) -> Call {
+        debug_assert!(
+            self.script
+                .names(self.arguments.len(), &arguments.each_ref().map(|(name, _)| *name))
+        );
+        self.args(arguments.map(|(_, argument)| argument.into_bytes()))
     }
 
     /// Adds several arguments.

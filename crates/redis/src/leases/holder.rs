@@ -31,20 +31,14 @@ pub struct Holder {
 
 /// Asks for the holder, and again while Redis is away.
 pub(super) async fn find(server: &dyn AnyConnection, tag: &Tag) -> Result<Option<Holder>, Error> {
-    let call = HOLDER.call().key(tag.key("holder"));
+    let call = HOLDER.on(tag);
     ask(server, call, ATTEMPT, Instant::now() + LIMIT, |answer| {
-        let found: Option<(u64, i64)> =
+        let found: Option<(u64, Option<u64>)> =
             redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))?;
-        Ok(found.and_then(read))
+        Ok(found.map(|(token, left)| Holder {
+            token,
+            expires_in: left.map_or(Duration::MAX, Duration::from_millis),
+        }))
     })
     .await
-}
-
-/// Reads an answer, in which what is left is what `PTTL` says.
-fn read((token, left): (u64, i64)) -> Option<Holder> {
-    const GONE: i64 = -2;
-    (left != GONE).then(|| Holder {
-        token,
-        expires_in: u64::try_from(left).map_or(Duration::MAX, Duration::from_millis),
-    })
 }

@@ -1,22 +1,24 @@
 #!lua
 -- Takes a lease that nobody holds.
--- KEYS: holder, fence, ended. ARGV: nonce, ttl in ms, how long the fence is kept in ms, the waiting process or nothing, how long it has
--- waited in ms, the token of the holder that it found last or nothing.
--- Answers {1, token}, or {0, when to ask again in ms, the holder's token}.
+local holder, fence, ended = unpack(KEYS)
+-- In ms the ttl, how long the fence is kept, and how long the process has waited; the group is that process, and `seen` the token of the
+-- holder that it found last. Each of the last three is empty where nobody waits, or none was found.
+local nonce, ttl, fence_kept, group, waited, seen = unpack(ARGV)
+-- Answers three values, each of which may be nothing: the token that was granted; when to ask again in ms, nothing if the lease does not
+-- expire; and the token of the holder.
 --
 -- The holder's key has its nonce and token, and between them the line: the processes that have waited for long, or have been passed over,
 -- each as ";" and its name, since when it waits and when it asked last, in ms. A lease that was released is kept for the first of them for
 -- a moment: the key then has "kept:" and its name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end
 -- of the line: others want it too, and enter the line at once.
-local held = redis.call('GET', KEYS[1])
-local group, waited, seen = ARGV[4], tonumber(ARGV[5]), ARGV[6]
-local nonce, token
+local held = redis.call('GET', holder)
+local held_by, token
 local kept_for, rest = string.match(held or '', '^kept:([^ ;]+)([^ ]*)$')
 if not kept_for then
-    nonce, rest, token = string.match(held or '', '^([^ ;]+)([^ ]*) (%d+)$')
+    held_by, rest, token = string.match(held or '', '^([^ ;]+)([^ ]*) (%d+)$')
 end
-if nonce == ARGV[1] then
-    return {1, token, ''}
+if held_by == nonce then
+    return {token, false, false}
 end
 local is_free = not held or kept_for and (group == '' or group == kept_for)
 
@@ -50,31 +52,31 @@ local function written(line)
 end
 
 if not is_free then
-    local left = redis.call('PTTL', KEYS[1])
+    local left = redis.call('PTTL', holder)
     local mark = string.match(rest or '', ';%*[^;]*$') or ''
     local is_passed_over = kept_for or mark ~= '' or seen ~= '' and seen ~= token
-    if rest and group ~= '' and (is_passed_over or waited >= 500) then
+    if rest and group ~= '' and (is_passed_over or tonumber(waited) >= 500) then
         local line, now = others()
         local since, place = math.max(0, now - waited), 1
         while line[place] and line[place][2] <= since do
             place = place + 1
         end
         table.insert(line, place, {group, since, now})
-        local head = kept_for and 'kept:' .. kept_for or nonce
-        redis.call('SET', KEYS[1], head .. written(line) .. mark .. (token and ' ' .. token or ''), 'KEEPTTL')
+        local head = kept_for and 'kept:' .. kept_for or held_by
+        redis.call('SET', holder, head .. written(line) .. mark .. (token and ' ' .. token or ''), 'KEEPTTL')
         -- Where the lease changes hands quickly, it is not kept for long for one who gets no messages.
         if is_passed_over and left > 25 * place then
             left = 25 * place
         end
     end
-    return {0, left, token or ''}
+    return {false, left >= 0 and left, token or false}
 end
 -- Given back before it arrived.
-if redis.call('EXISTS', KEYS[3]) == 1 then
-    return {0, 0, ''}
+if redis.call('EXISTS', ended) == 1 then
+    return {false, 0, false}
 end
 local new = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local last = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
+local last = tonumber(redis.call('GET', fence) or 0) or 0
 -- A number that Lua does not represent exactly is none of ours.
 if last >= new and last < 9e15 then
     new = last + 1
@@ -84,6 +86,6 @@ local line = ''
 if kept_for then
     line = written(others()) .. ';*'
 end
-redis.call('SET', KEYS[1], ARGV[1] .. line .. ' ' .. new, 'PX', ARGV[2])
-redis.call('SET', KEYS[2], new, 'PX', ARGV[3])
-return {1, new, ''}
+redis.call('SET', holder, nonce .. line .. ' ' .. new, 'PX', ttl)
+redis.call('SET', fence, new, 'PX', fence_kept)
+return {new, false, false}

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
     future::{Future, poll_fn},
     mem,
     pin::{Pin, pin},
@@ -16,7 +15,6 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::calls::Standing;
 use crate::{
     mutex::Mutex,
     server::{nonce::Nonce, notifications::Listener},
@@ -36,7 +34,6 @@ const CALLED: Duration = Duration::from_millis(100);
 const LOOKERS: u32 = 32;
 
 /// The lines of waiting tasks, by the key of the lease.
-#[derive(Debug)]
 pub(super) struct Waiters {
     /// The name under which Redis knows that this process waits for a lease.
     group: Nonce,
@@ -44,7 +41,6 @@ pub(super) struct Waiters {
     warned: AtomicBool,
 }
 
-#[derive(Debug)]
 struct Line {
     /// The first one asks Redis.
     places: VecDeque<Waiting>,
@@ -64,7 +60,6 @@ struct Line {
     listener: Option<Arc<Listener>>,
 }
 
-#[derive(Debug)]
 struct Waiting {
     number: u64,
     /// Wakes the task when it has become the first, or as the first when the lease is released.
@@ -75,7 +70,6 @@ struct Waiting {
 }
 
 /// What has become of a task's request for the lease.
-#[derive(Debug)]
 enum Asks {
     /// It has been answered, or there is none.
     Over,
@@ -86,18 +80,17 @@ enum Asks {
 }
 
 /// Releases a lease that may have been granted to a task that is not polled any more.
-pub(super) struct Undo(Box<dyn FnOnce() + Send>);
+pub(super) type Undo = Box<dyn FnOnce() + Send>;
 
-impl Undo {
-    pub(super) fn new(release: impl FnOnce() + Send + 'static) -> Undo {
-        Undo(Box::new(release))
-    }
-}
-
-impl fmt::Debug for Undo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Undo").finish_non_exhaustive()
-    }
+/// What Redis is told of a process that waits for a lease, so that each of several processes has its standing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) group: Nonce,
+    /// How long it has waited since it last had the lease.
+    pub(super) waited: Duration,
+    /// The token of the holder that it found meanwhile. If there is another one now, this process was passed
+    /// over.
+    pub(super) seen: Option<u64>,
 }
 
 /// The error of a task that was passed over while it asked for the lease.
@@ -114,14 +107,13 @@ struct Calling {
 impl Calling {
     fn act(self) {
         wake(self.waker);
-        if let Some(Undo(release)) = self.undo {
+        if let Some(release) = self.undo {
             release();
         }
     }
 }
 
 /// A task's place in a line.
-#[derive(Debug)]
 pub(super) struct Waiter<'a> {
     waiters: &'a Waiters,
     key: String,
@@ -560,9 +552,9 @@ mod tests {
     async fn what_one_that_is_passed_over_was_granted_is_undone() {
         let waiters = Waiters::default();
         let undone = Arc::new(AtomicBool::new(false));
-        let undo = || {
+        let undo = || -> Undo {
             let undone = undone.clone();
-            Undo::new(move || undone.store(true, Ordering::Relaxed))
+            Box::new(move || undone.store(true, Ordering::Relaxed))
         };
         let [kept, holder] = [(); 2].map(|()| waiters.waiter("a".into()));
         assert_ready!(task::spawn(kept.first()).poll());
@@ -604,7 +596,7 @@ mod tests {
         let waiters = Waiters::default();
         let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
         assert!(!second.is_held_here());
-        first.asks(Undo::new(|| ())).unwrap();
+        first.asks(Box::new(|| ())).unwrap();
         first.holds().unwrap();
         drop(first);
         assert!(second.is_held_here());

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- Ends what a nonce acquired, and what a call of that nonce may yet acquire that is still under way.
--- KEYS: holder, ended. ARGV: nonce, how long to remember it in ms, channel.
+local holder, ended = unpack(KEYS)
+-- For how long to remember it, in ms, and where it is published.
+local nonce, remembered, channel = unpack(ARGV)
 -- Answers 1 when it was held until now, 2 when that could not be published, 0 when it was not held; a repeated call what the first did.
-local before = redis.call('GET', KEYS[2])
+local before = redis.call('GET', ended)
 if before then
     return tonumber(before)
 end
-local nonce, line = string.match(redis.call('GET', KEYS[1]) or '', '^([^ ;]+)([^ ]*) %d+$')
-local was_held = nonce == ARGV[1]
+local held_by, line = string.match(redis.call('GET', holder) or '', '^([^ ;]+)([^ ]*) %d+$')
 -- Keeps the lease for the first of those who wait and have asked lately, which asks again within a second. Returns whether anybody waits.
 local function keep()
     local time = redis.call('TIME')
@@ -18,7 +19,7 @@ local function keep()
             return false
         end
         if asked + 1500 >= now then
-            redis.call('SET', KEYS[1], 'kept:' .. first .. rest, 'PX', 1200)
+            redis.call('SET', holder, 'kept:' .. first .. rest, 'PX', 1200)
             return true
         end
         line = rest
@@ -26,14 +27,14 @@ local function keep()
     return false
 end
 
-if not was_held then
-    redis.call('SET', KEYS[2], 0, 'PX', ARGV[2])
+if held_by ~= nonce then
+    redis.call('SET', ended, 0, 'PX', remembered)
     return 0
 end
 -- A hint: whoever may not publish releases all the same.
-local is_published = type(redis.pcall('PUBLISH', ARGV[3], '')) == 'number'
+local is_published = type(redis.pcall('PUBLISH', channel, '')) == 'number'
 if line == '' or not keep() then
-    redis.call('DEL', KEYS[1])
+    redis.call('DEL', holder)
 end
-redis.call('SET', KEYS[2], 1, 'PX', ARGV[2])
+redis.call('SET', ended, 1, 'PX', remembered)
 return is_published and 1 or 2

@@ -1,7 +1,7 @@
 //! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `lease` has
 //! the `Lease`, and `holder` finds who has one.
 
-use std::{fmt, marker::PhantomData, mem, sync::Arc, time::Duration};
+use std::{fmt, future::pending, marker::PhantomData, mem, sync::Arc, time::Duration};
 
 use tickwheel::Wheel;
 use tickwheel_exported::Source;
@@ -21,18 +21,17 @@ mod acquire;
 mod calls;
 mod holder;
 mod keeper;
-#[expect(clippy::module_inception, reason = "it has the type `Lease`")]
 mod lease;
 mod lease_stats;
 mod line;
 #[cfg(test)]
 mod model;
-mod release;
 mod state;
 mod windows;
 
-use acquire::{Acquisition, Asking, LeaseClient};
-use lease_stats::LeaseLabels;
+use acquire::Asking;
+use calls::{LeaseClient, Taken};
+use lease_stats::LeaseStats;
 use state::Terms;
 
 pub use holder::Holder;
@@ -67,7 +66,7 @@ pub use lease::Lease;
 /// ```
 #[derive(Clone)]
 pub struct Leases<C> {
-    client: LeaseClient,
+    client: Arc<LeaseClient>,
     /// What the client's server was made of.
     connection: PhantomData<C>,
     notifications: Option<Notifications>,
@@ -97,15 +96,16 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub fn new(wheel: &Wheel, connection: C) -> Leases<C> {
+        let prefix = "tickwheel:lease";
         Leases {
-            client: LeaseClient {
+            client: Arc::new(LeaseClient {
                 wheel: wheel.clone(),
                 server: connected(connection, Policy::for_keys_that_expire()),
-                prefix: "tickwheel:lease".into(),
+                prefix: prefix.into(),
                 waiters: Arc::default(),
                 keepers: Arc::default(),
-                stats: Arc::default(),
-            },
+                stats: LeaseStats::new(wheel, prefix),
+            }),
             connection: PhantomData,
             notifications: None,
         }
@@ -124,8 +124,9 @@ impl<C: Connection> Leases<C> {
     /// ```
     #[must_use]
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
-        self.client.prefix = prefix.as_ref().into();
-        self.client.stats = Arc::default();
+        let client = Arc::make_mut(&mut self.client);
+        client.prefix = prefix.as_ref().into();
+        client.stats = LeaseStats::new(&client.wheel, prefix.as_ref());
         self
     }
 
@@ -195,10 +196,7 @@ impl<C: Connection> Leases<C> {
     pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
         let (tag, terms) = self.check(name, ttl)?;
         let mut asking = Asking::new(&self.client, name, &tag, terms);
-        match asking.attempt(None).await? {
-            Acquisition::Held(lease) => Ok(Some(lease)),
-            Acquisition::Taken { .. } => Ok(None),
-        }
+        Ok(asking.attempt(None).await?.ok())
     }
 
     /// Acquires the lease, waiting for as long as it is held.
@@ -240,7 +238,7 @@ impl<C: Connection> Leases<C> {
     /// ```
     pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
         let (tag, terms) = self.check(name, ttl)?;
-        let waiter = self.client.waiters.waiter(tag.key(""));
+        let waiter = self.client.waiters.waiter(calls::line(&tag));
         waiter.first().await;
         let mut asking = Asking::new(&self.client, name, &tag, terms);
         let mut backoff = Backoff::new(FIRST_PAUSE, POLL);
@@ -253,14 +251,14 @@ impl<C: Connection> Leases<C> {
             } else {
                 waiter.forget_releases();
                 let answer = waiter.stay(asking.attempt(Some(&waiter))).await;
-                if let (Err(_) | Ok(Acquisition::Taken { .. }), None, Some(notifications)) =
+                if let (Err(_) | Ok(Err(_)), None, Some(notifications)) =
                     (&answer, waiter.listener(), &self.notifications)
                 {
                     waiter.listen(notifications.listen(calls::channel(&tag)));
                 }
                 match answer {
-                    Ok(Acquisition::Held(lease)) => return Ok(lease),
-                    Ok(Acquisition::Taken { left, token }) => {
+                    Ok(Ok(lease)) => return Ok(lease),
+                    Ok(Err(Taken { left, token })) => {
                         waiter.saw(token);
                         backoff = Backoff::new(FIRST_PAUSE, POLL);
                         // A millisecond more, so that it has gone.
@@ -284,7 +282,7 @@ impl<C: Connection> Leases<C> {
             let heard = async {
                 match &listener {
                     Some(listener) => listener.heard().await,
-                    None => std::future::pending().await,
+                    None => pending().await,
                 }
             };
             tokio::select! {
@@ -346,8 +344,7 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<C> {
-        let labels = LeaseLabels::new(&self.client.wheel, &self.client.prefix);
-        Watched::new(&self.client.stats, move |stats| labels.exported(stats))
+        Watched::new(&self.client.stats, LeaseStats::exported)
     }
 
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {

@@ -1,18 +1,17 @@
-//! `LeaseState`: the state machine of holding, renewing and releasing one lease, without a clock or a network.
+//! `LeaseState`: the state machine of holding and renewing one lease, without a clock or a network.
 //!
 //! ```text
 //!             renew_at            Renewed (in time)
 //!   Resting ------------> Renewing -----------------> Resting
-//!      |   \                 |  |  \ Failed ---------> Resting, sooner
-//!      |    \ the end        |  | Refused, the end
-//!      |     `-------------> Lost
-//!      | release             |  | release
-//!      `------------------> Released
+//!          \                 |   \ Failed ---------> Resting, sooner
+//!           \ the end           | Refused, the end
+//!            `--------------> Lost
 //! ```
 //!
+//! A lease that is released has no state any more.
+//!
 //! Invariants:
-//! 1. A renewal is sent only while `Resting`, so there are never two at once, and none after a loss or a
-//!    release.
+//! 1. A renewal is sent only while `Resting`, so there are never two at once, and none after a loss.
 //! 2. The end moves only before it has been reached, and only by an answer to a request: to the time at which
 //!    that request was sent, plus the TTL, minus the margin.
 //! 3. The end is reached even if nothing answers.
@@ -36,7 +35,6 @@ enum Phase {
     Resting { renew_at: Instant },
     Renewing,
     Lost,
-    Released,
 }
 
 /// The durations from which the times of a lease follow.
@@ -88,17 +86,14 @@ impl Terms {
         self.tick
     }
 
-    /// Returns the delay from a successful request to the next renewal: a third of the TTL, minus up to a
-    /// fifth of that.
+    /// Returns the delay from a successful request to the next renewal.
     fn renewal(self, jitter: impl Fn(Duration) -> Duration) -> Duration {
-        let third = self.ttl / 3;
-        third - jitter(third / 5)
+        jitter(self.ttl / 3)
     }
 
     /// Returns the pause after a renewal that failed.
     fn retry(self, jitter: impl Fn(Duration) -> Duration) -> Duration {
-        let pause = (self.ttl / 30).clamp(self.tick, Duration::from_secs(1));
-        pause - jitter(pause / 5)
+        jitter((self.ttl / 30).clamp(self.tick, Duration::from_secs(1)))
     }
 }
 
@@ -139,7 +134,7 @@ impl LeaseState {
             }
             Phase::Resting { renew_at } => Step::Wait(renew_at.min(end)),
             Phase::Renewing => Step::Wait(end),
-            Phase::Lost | Phase::Released => Step::Lose,
+            Phase::Lost => Step::Lose,
         }
     }
 
@@ -168,14 +163,7 @@ impl LeaseState {
     /// Records that the lease is lost: the wheel was shut down, or the lease has expired by the holder's
     /// clock.
     pub(super) fn lose(&mut self) -> Step {
-        if self.phase != Phase::Released {
-            self.phase = Phase::Lost;
-        }
+        self.phase = Phase::Lost;
         Step::Lose
-    }
-
-    /// Records that the holder gives up the lease.
-    pub(super) fn release(&mut self) {
-        self.phase = Phase::Released;
     }
 }

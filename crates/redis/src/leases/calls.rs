@@ -1,0 +1,286 @@
+//! `Calls`: what is asked of Redis for one lease, and with which keys.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures_util::{
+    FutureExt,
+    future::{Either, select},
+};
+use redis::FromRedisValue;
+use tickwheel::Wheel;
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
+
+use super::{
+    keeper::{Keepers, Work},
+    lease_stats::LeaseStats,
+    line::{Standing, Waiters},
+    windows::Windows,
+};
+use crate::{
+    error::Error,
+    server::{
+        erased::AnyConnection,
+        keys::Tag,
+        nonce::Nonce,
+        retry::Backoff,
+        script::{Call, Script},
+    },
+    timers,
+};
+
+static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
+static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
+static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
+
+/// How long the last token is remembered after it was granted or renewed: a day longer than the longest
+/// lease.
+const FENCE_KEPT: Duration = Duration::from_secs(48 * 60 * 60);
+/// How long a release is remembered, in case it is repeated.
+const RELEASE_KEPT: Duration = Duration::from_secs(10);
+/// How long a release is remembered whose request to acquire may still be in flight.
+const GIVE_BACK_KEPT: Duration = Duration::from_secs(60);
+/// How long a caller waits at least for the answer to a release, and how long an outage of Redis lasts before
+/// the caller gets its error.
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
+
+/// What all leases of a [`Leases`](super::Leases) share.
+#[derive(Clone)]
+pub(super) struct LeaseClient {
+    pub(super) wheel: Wheel,
+    pub(super) server: Arc<dyn AnyConnection>,
+    pub(super) prefix: Arc<str>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) keepers: Arc<Keepers>,
+    pub(super) stats: Arc<LeaseStats>,
+}
+
+/// The calls by which one nonce acquires, renews and releases one lease.
+pub(super) struct Calls {
+    pub(super) client: Arc<LeaseClient>,
+    tag: Tag,
+    nonce: Nonce,
+    pub(super) ttl: Duration,
+}
+
+/// A lease that somebody else holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    /// For how long it is held unless it is renewed, or `None` if it does not expire.
+    pub(super) left: Option<Duration>,
+    /// The holder's token.
+    pub(super) token: Option<u64>,
+}
+
+/// A holder that releases its lease, and waits for the outcome.
+struct Releaser {
+    answer: oneshot::Sender<Result<bool, Error>>,
+    /// Until when the lease was valid, as far as its holder knew.
+    valid_until: Instant,
+}
+
+/// The answers of a release: it was held until now, which may be untold, or not.
+const NOT_HELD: i64 = 0;
+const HELD_AND_UNTOLD: i64 = 2;
+
+impl Calls {
+    pub(super) fn new(client: &Arc<LeaseClient>, tag: &Tag, ttl: Duration) -> Arc<Calls> {
+        Arc::new(Calls {
+            client: client.clone(),
+            tag: tag.clone(),
+            nonce: Nonce::new(),
+            ttl,
+        })
+    }
+
+    /// Asks for the lease. Returns the token. Whoever does not wait for it has no `standing`.
+    pub(super) async fn acquire(&self, standing: Option<Standing>) -> Result<Result<u64, Taken>, Error> {
+        let (group, waited, seen) = match standing {
+            Some(standing) => (standing.group.to_string(), standing.waited, standing.seen),
+            None => Default::default(),
+        };
+        let keys = [
+            ("holder", self.holder()),
+            ("fence", self.fence()),
+            ("ended", self.ended()),
+        ];
+        let call = ACQUIRE.with_keys(keys).named([
+            ("nonce", self.nonce.to_string()),
+            ("ttl", milliseconds(self.ttl)),
+            ("fence_kept", milliseconds(FENCE_KEPT)),
+            ("group", group),
+            ("waited", milliseconds(waited)),
+            ("seen", seen.map_or_else(String::new, |seen| seen.to_string())),
+        ]);
+        // The tokens arrive as text, because they come close to the largest integer that a Lua number represents
+        // exactly.
+        let (token, left, holder): (Option<u64>, Option<u64>, Option<String>) = self.send(call).await?;
+        Ok(token.ok_or_else(|| Taken {
+            left: left.map(Duration::from_millis),
+            token: holder.and_then(|token| token.parse().ok()),
+        }))
+    }
+
+    /// Renews the lease, which may be done any number of times. If there is no answer within a third of the TTL, the
+    /// holder's key is renewed alone, too.
+    pub(super) async fn renew(&self, token: u64) -> Result<bool, Error> {
+        let keys = [("holder", self.holder()), ("fence", self.fence())];
+        let mut both = pin!(self.send(self.renewal(RENEW.with_keys(keys), token)));
+        if let Some(answer) = timers::until(Instant::now() + self.ttl / 3, &mut both).await {
+            return answer;
+        }
+        match select(both, pin!(self.renew_holder(token))).await {
+            Either::Left((Err(_), alone)) => alone.await,
+            Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
+        }
+    }
+
+    /// Renews the holder's key alone, after a renewal that has failed. While a slot moves to another node of a
+    /// cluster, the two keys may be on two nodes, and Redis runs only scripts of a single key. The cluster client
+    /// repeats other scripts by itself until it stops waiting, so that the error does not tell.
+    pub(super) async fn renew_holder(&self, token: u64) -> Result<bool, Error> {
+        let call = RENEW.with_keys([("holder", self.holder())]);
+        self.send(self.renewal(call, token)).await
+    }
+
+    fn renewal(&self, call: Call, token: u64) -> Call {
+        call.named([
+            ("nonce", self.nonce.to_string()),
+            ("token", token.to_string()),
+            ("ttl", milliseconds(self.ttl)),
+            ("fence_kept", milliseconds(FENCE_KEPT)),
+        ])
+    }
+
+    /// Releases the lease for its holder, which waits for the `answer`.
+    pub(super) async fn release(
+        self: Arc<Self>,
+        answer: oneshot::Sender<Result<bool, Error>>,
+        valid_until: Instant,
+    ) {
+        let call = self.end(RELEASE_KEPT);
+        let releaser = Releaser { answer, valid_until };
+        self.release_by(|| self.send(call.clone()), Some(releaser)).await;
+    }
+
+    /// Releases a lease that was dropped, in a keeper's task.
+    pub(super) async fn release_dropped(self: Arc<Self>, windows: Arc<Windows>) {
+        self.release_through(&windows, self.end(RELEASE_KEPT)).await;
+    }
+
+    /// Releases, in the background, a lease that may have been acquired or may yet be.
+    pub(super) fn give_back(self: Arc<Self>, runtime: &Handle) {
+        let keepers = self.client.keepers.clone();
+        let work: Work = Box::new(|windows| {
+            async move { self.release_through(&windows, self.end(GIVE_BACK_KEPT)).await }.boxed()
+        });
+        keepers.adopt(runtime, work);
+    }
+
+    fn end(&self, kept: Duration) -> Call {
+        RELEASE
+            .with_keys([("holder", self.holder()), ("ended", self.ended())])
+            .named([
+                ("nonce", self.nonce.to_string()),
+                ("remembered", milliseconds(kept)),
+                ("channel", channel(&self.tag)),
+            ])
+    }
+
+    async fn release_through(&self, windows: &Windows, call: Call) {
+        // Nobody needs the release once the lease has expired by itself.
+        let by = Instant::now() + self.ttl;
+        let attempt = async || windows.send(self.slot(), by, self.send(call.clone())).await.1;
+        self.release_by(attempt, None).await;
+    }
+
+    /// Releases the lease, also through an outage, until it must have expired by itself. The releaser gets the first
+    /// answer, or the error once the outage has lasted for [`RELEASE_LIMIT`], or `NoAnswer` at the end of the lease.
+    async fn release_by<F>(&self, attempt: impl Fn() -> F, mut releaser: Option<Releaser>)
+    where
+        F: Future<Output = Result<i64, Error>>,
+    {
+        let start = Instant::now();
+        let (told_by, end) = (start + RELEASE_LIMIT, start + self.ttl.max(RELEASE_LIMIT));
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+        loop {
+            let by = releaser
+                .as_ref()
+                .map_or(end, |releaser| releaser.valid_until.max(told_by));
+            let answer = timers::until(by, attempt()).await;
+            let error = match answer.unwrap_or_else(|| {
+                Err(Error::NoAnswer {
+                    waited: start.elapsed(),
+                })
+            }) {
+                Ok(answer) => {
+                    if answer == HELD_AND_UNTOLD {
+                        self.client.waiters.warn_of_silence();
+                    }
+                    self.client.waiters.released(&line(&self.tag));
+                    if let Some(Releaser {
+                        answer: to,
+                        valid_until,
+                    }) = releaser
+                    {
+                        let _ = to.send(Ok(answer != NOT_HELD && start < valid_until));
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            let now = Instant::now();
+            let over = !error.is_passing() || now >= end;
+            tracing::debug!(%error, over, "a lease could not be released");
+            // The client may have stopped waiting before the caller has.
+            let told_by = if error.is_unanswered() { by } else { told_by };
+            if (over || now >= told_by)
+                && let Some(releaser) = releaser.take()
+            {
+                let _ = releaser.answer.send(Err(error));
+            }
+            if over {
+                return;
+            }
+            timers::sleep(backoff.next_pause()).await;
+        }
+    }
+
+    async fn send<T: FromRedisValue>(&self, call: Call) -> Result<T, Error> {
+        let answer = self.client.server.send(Arc::new(call)).await?;
+        redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
+    }
+
+    /// Returns the slot of the lease's keys.
+    pub(super) fn slot(&self) -> usize {
+        self.tag.slot()
+    }
+
+    fn holder(&self) -> String {
+        self.tag.key("holder")
+    }
+
+    /// Returns the key of the last token of all names in the slot. It may be greater than a name's own, which does
+    /// no harm, and so costs nothing for a name.
+    fn fence(&self) -> String {
+        self.tag.of_slot(&self.client.prefix).key("fence")
+    }
+
+    fn ended(&self) -> String {
+        self.tag.key(&format!("ended:{}", self.nonce))
+    }
+}
+
+/// Returns the channel on which releases are published.
+pub(super) fn channel(tag: &Tag) -> String {
+    tag.key("released")
+}
+
+/// Returns the key under which tasks of this process wait for the lease.
+pub(super) fn line(tag: &Tag) -> String {
+    tag.key("")
+}
+
+/// Rounds up, because the lease must not end in Redis before it ends for the holder.
+fn milliseconds(duration: Duration) -> String {
+    duration.as_nanos().div_ceil(1_000_000).to_string()
+}

@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::{mutex::Mutex, timers::LocalSleep};
 
-/// How long before its end a claim is reported as lost, because Tokio's timer may be a millisecond late, and
+/// How long before its end a lease is reported as lost, because Tokio's timer may be a millisecond late, and
 /// the task that waits a moment.
 const EARLY: Duration = Duration::from_millis(2);
 
@@ -30,7 +30,7 @@ pub(crate) fn margin(granted: Duration, tick: Duration) -> Duration {
     (tick * 2 + Duration::from_millis(10)).max(granted / 100)
 }
 
-/// Until when a claim is valid. It can be extended until it has expired or been lost, and never afterwards.
+/// Until when a lease is valid. It can be extended until it has expired or been lost, and never afterwards.
 #[derive(Clone)]
 pub(crate) struct Validity {
     ends: Arc<Mutex<Ends>>,
@@ -38,9 +38,9 @@ pub(crate) struct Validity {
 }
 
 struct Ends {
-    /// The instant from which the claim is invalid.
+    /// The instant from which the lease is invalid.
     until: Instant,
-    /// What `until` would be if the claim had not been lost or given up earlier.
+    /// What `until` would be if the lease had not been lost or given up earlier.
     granted: Instant,
 }
 
@@ -55,17 +55,17 @@ impl Validity {
         }
     }
 
-    /// Returns the instant from which the holder must no longer assume that it holds the claim.
+    /// Returns the instant from which the holder must no longer assume that it holds the lease.
     pub(crate) fn until(&self) -> Instant {
         self.ends.lock().until
     }
 
-    /// Returns what [`until`](Validity::until) was before the claim was lost or given up.
+    /// Returns what [`until`](Validity::until) was before the lease was lost or given up.
     pub(crate) fn granted(&self) -> Instant {
         self.ends.lock().granted
     }
 
-    /// Moves the end to a later instant. Returns `false` and changes nothing if the claim has expired or been
+    /// Moves the end to a later instant. Returns `false` and changes nothing if the lease has expired or been
     /// lost.
     pub(crate) fn extend(&self, until: Instant) -> bool {
         let mut ends = self.ends.lock();
@@ -79,7 +79,7 @@ impl Validity {
         true
     }
 
-    /// Ends the claim immediately and permanently, and wakes everyone who waits for its loss.
+    /// Ends the lease immediately and permanently, and wakes everyone who waits for its loss.
     pub(crate) fn lose(&self) {
         let mut ends = self.ends.lock();
         ends.until = ends.until.min(Instant::now());
@@ -87,7 +87,7 @@ impl Validity {
         self.lost.cancel();
     }
 
-    /// Ends a claim that has been held until it expired.
+    /// Ends a lease that has been held until it expired.
     pub(crate) fn run_out(&self) {
         let mut ends = self.ends.lock();
         ends.granted = ends.granted.min(Instant::now());
@@ -95,7 +95,7 @@ impl Validity {
         self.lose();
     }
 
-    /// Returns `true` if the claim has expired or been lost.
+    /// Returns `true` if the lease has expired or been lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.is_cancelled() || self.until() <= Instant::now()
     }
@@ -113,7 +113,7 @@ impl Validity {
         reported_at(self.until())
     }
 
-    /// Ends the claim if it is about to expire. Otherwise, returns when it will be.
+    /// Ends the lease if it is about to expire. Otherwise, returns when it will be.
     fn run_out_in_time(&self) -> Option<Instant> {
         let mut ends = self.ends.lock();
         let (now, end) = (Instant::now(), reported_at(ends.until));
@@ -128,7 +128,7 @@ impl Validity {
     }
 }
 
-/// Returns when a claim that is valid until `until` is reported as lost.
+/// Returns when a lease that is valid until `until` is reported as lost.
 fn reported_at(until: Instant) -> Instant {
     until.checked_sub(EARLY).unwrap_or(until)
 }
@@ -167,7 +167,7 @@ impl fmt::Debug for Validity {
 pub struct Lost {
     validity: Validity,
     told: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Ends when the claim would have if nothing had extended it since the last poll.
+    /// Ends when the lease would have if nothing had extended it since the last poll.
     end: LocalSleep,
 }
 

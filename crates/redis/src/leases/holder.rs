@@ -12,8 +12,8 @@ use crate::{
 static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));
 
 /// How long the question is repeated while Redis does not answer, and how long one attempt may take.
-const LIMIT: Duration = Duration::from_secs(5);
-const ATTEMPT: Duration = Duration::from_secs(2);
+const HOLDER_LIMIT: Duration = Duration::from_secs(5);
+const HOLDER_ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Who holds a lease, as [`Leases::holder`](super::Leases::holder) found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +32,19 @@ pub struct Holder {
 /// Asks for the holder, and again while Redis is away.
 pub(super) async fn find(server: &dyn AnyConnection, tag: &Tag) -> Result<Option<Holder>, Error> {
     let call = HOLDER.on(tag);
-    ask(server, call, ATTEMPT, Instant::now() + LIMIT, |answer| {
-        let found: Option<(u64, Option<u64>)> =
-            redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))?;
-        Ok(found.map(|(token, left)| Holder {
-            token,
-            expires_in: left.map_or(Duration::MAX, Duration::from_millis),
-        }))
-    })
+    ask(
+        server,
+        call,
+        HOLDER_ATTEMPT,
+        Instant::now() + HOLDER_LIMIT,
+        |answer| {
+            let found: Option<(u64, Option<u64>)> =
+                redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))?;
+            Ok(found.map(|(token, left)| Holder {
+                token,
+                expires_in: left.map_or(Duration::MAX, Duration::from_millis),
+            }))
+        },
+    )
     .await
 }

@@ -23,7 +23,7 @@ use crate::{
 
 /// How often the first in a line shows that it is still polled.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// After how long without such a sign the first in a line loses its place: its future was kept and is not
+/// After how long without such a sign the first in a line becomes the last: its future was kept and is not
 /// polled any more.
 const STALE: Duration = Duration::from_secs(3);
 /// The same for one that is called because the one before it was passed over, until one comes: the tasks of a
@@ -43,7 +43,7 @@ pub(super) struct Waiters {
 
 struct Line {
     /// The first one asks Redis.
-    places: VecDeque<Waiting>,
+    tasks: VecDeque<Waiting>,
     numbers: u64,
     /// When the first was polled last or called, and after how long it is passed over.
     alive_at: Instant,
@@ -113,7 +113,7 @@ impl Calling {
     }
 }
 
-/// A task's place in a line.
+/// A task in a line.
 pub(super) struct Waiter<'a> {
     waiters: &'a Waiters,
     key: String,
@@ -152,7 +152,7 @@ impl Waiters {
         let Some(line) = lines.get_mut(key) else { return };
         line.is_held = false;
         line.is_released = true;
-        let waker = line.places.front_mut().and_then(|first| first.waker.take());
+        let waker = line.tasks.front_mut().and_then(|first| first.waker.take());
         drop(lines);
         wake(waker);
     }
@@ -176,7 +176,7 @@ impl Line {
     fn new() -> Line {
         let now = Instant::now();
         Line {
-            places: VecDeque::new(),
+            tasks: VecDeque::new(),
             numbers: 0,
             alive_at: now,
             patience: STALE,
@@ -189,29 +189,28 @@ impl Line {
     }
 
     fn is_first(&self, number: u64) -> bool {
-        self.places.front().is_some_and(|first| first.number == number)
+        self.tasks.front().is_some_and(|first| first.number == number)
     }
 
-    /// Adds a place behind all that are polled.
+    /// Adds a task behind all that are polled.
     fn add(&mut self, number: u64) {
-        let last = self.places.iter().rposition(|place| !place.is_absent);
-        let place = Waiting {
+        let last = self.tasks.iter().rposition(|task| !task.is_absent);
+        let task = Waiting {
             number,
             waker: None,
             is_absent: false,
             request: Asks::Over,
         };
-        self.places.insert(last.map_or(0, |last| last + 1), place);
+        self.tasks.insert(last.map_or(0, |last| last + 1), task);
     }
 
-    fn place(&mut self, number: u64) -> Option<&mut Waiting> {
-        self.places.iter_mut().find(|place| place.number == number)
+    fn task(&mut self, number: u64) -> Option<&mut Waiting> {
+        self.tasks.iter_mut().find(|task| task.number == number)
     }
 
-    fn set_waker(&mut self, number: u64, waker: &Waker) {
-        if let Some(place) = self.place(number) {
-            place.waker = Some(waker.clone());
-        }
+    /// Sets what has become of a task's request. Returns what had before.
+    fn set_request(&mut self, number: u64, request: Asks) -> Option<Asks> {
+        Some(mem::replace(&mut self.task(number)?.request, request))
     }
 
     /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what
@@ -223,13 +222,13 @@ impl Line {
         } else {
             Calling::default()
         };
-        let place = self.places.iter().position(|place| place.number == number);
-        let place = place.unwrap_or_default();
-        if let Some(own) = self.places.get_mut(place) {
+        let position = self.tasks.iter().position(|task| task.number == number);
+        let position = position.unwrap_or_default();
+        if let Some(own) = self.tasks.get_mut(position) {
             own.is_absent = false;
             own.waker = Some(waker.clone());
         }
-        if place == 0 {
+        if position == 0 {
             self.alive_at = now;
             self.patience = STALE;
             return (None, calling);
@@ -238,23 +237,23 @@ impl Line {
         if self.patience < STALE {
             return (Some(look_at), calling);
         }
-        let others = u32::try_from(place).unwrap_or(u32::MAX) / LOOKERS;
+        let others = u32::try_from(position).unwrap_or(u32::MAX) / LOOKERS;
         (Some(look_at + STALE * others), calling)
     }
 
     /// Returns the waker of the first, which begins its time.
     fn call_first(&mut self, now: Instant) -> Option<Waker> {
         self.alive_at = now;
-        self.places.front_mut().and_then(|first| first.waker.take())
+        self.tasks.front_mut().and_then(|first| first.waker.take())
     }
 
     /// Moves the first to the end.
     fn pass_over_first(&mut self, now: Instant) -> Calling {
         let mut undo = None;
-        if let Some(mut first) = self.places.pop_front() {
+        if let Some(mut first) = self.tasks.pop_front() {
             first.is_absent = true;
             undo = first.take_undo();
-            self.places.push_back(first);
+            self.tasks.push_back(first);
         }
         self.patience = CALLED;
         Calling {
@@ -355,12 +354,13 @@ impl Waiter<'_> {
     pub(super) fn asks(&self, undo: Undo) -> Result<(), PassedOver> {
         // Dropped with the lock released.
         let before = self.with(|line| {
-            let place = line.place(self.number)?;
-            let request = match place.request {
-                Asks::Undone => Asks::Over,
-                Asks::Over | Asks::UnderWay(_) => Asks::UnderWay(undo),
+            let is_undone = matches!(line.task(self.number)?.request, Asks::Undone);
+            let request = if is_undone {
+                Asks::Over
+            } else {
+                Asks::UnderWay(undo)
             };
-            Some(mem::replace(&mut place.request, request))
+            line.set_request(self.number, request)
         });
         match before {
             Some(Asks::Undone) => Err(PassedOver),
@@ -375,14 +375,13 @@ impl Waiter<'_> {
     /// Returns an error if that has been undone.
     pub(super) fn holds(&self) -> Result<(), PassedOver> {
         let before = self.with(|line| {
-            let place = line.place(self.number)?;
-            let before = mem::replace(&mut place.request, Asks::Over);
-            if matches!(before, Asks::UnderWay(_)) {
+            let before = line.set_request(self.number, Asks::Over);
+            if matches!(before, Some(Asks::UnderWay(_))) {
                 line.is_held = true;
                 line.since = Instant::now();
                 line.seen = None;
             }
-            Some(before)
+            before
         });
         match before {
             Some(Asks::UnderWay(_)) => Ok(()),
@@ -403,7 +402,9 @@ impl Waiter<'_> {
                 if !line.is_first(self.number) || mem::take(&mut line.is_released) {
                     return Poll::Ready(());
                 }
-                line.set_waker(self.number, cx.waker());
+                if let Some(task) = line.task(self.number) {
+                    task.waker = Some(cx.waker().clone());
+                }
                 Poll::Pending
             })
         })
@@ -424,8 +425,7 @@ impl Waiter<'_> {
     pub(super) fn saw(&self, token: Option<u64>) {
         let answered = self.with(|line| {
             line.seen = token.or(line.seen);
-            let place = line.place(self.number)?;
-            Some(mem::replace(&mut place.request, Asks::Over))
+            line.set_request(self.number, Asks::Over)
         });
         drop(answered);
     }
@@ -449,13 +449,13 @@ impl Drop for Waiter<'_> {
             return;
         };
         let mut waker = None;
-        let place = line.places.iter().position(|place| place.number == self.number);
-        let left = place.and_then(|place| line.places.remove(place));
-        if place == Some(0) {
+        let position = line.tasks.iter().position(|task| task.number == self.number);
+        let left = position.and_then(|position| line.tasks.remove(position));
+        if position == Some(0) {
             waker = line.call_first(Instant::now());
         }
         let mut gone = None;
-        if line.places.is_empty() {
+        if line.tasks.is_empty() {
             gone = lines.remove(&self.key);
             // The table of a process that once waited for many names becomes small again.
             if lines.capacity() > 64 && lines.len() < lines.capacity() / 8 {

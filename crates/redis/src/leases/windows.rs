@@ -5,11 +5,11 @@
 //! nobody waits for, and would answer the current ones too late as well.
 //!
 //! Requests for leases whose slots lie close together share a window. While they are answered, [`MOST`] of
-//! them may be in flight. Each request without an answer closes one place, down to a last one, through which
-//! one request at a time finds out whether the server answers again. An answer opens all places. Because a
+//! them may be in flight. Each request without an answer takes one permit away, down to a last one, with which
+//! one request at a time finds out whether the server answers again. An answer brings all permits back. Because a
 //! node of a cluster has ranges of slots, a silent one delays only the leases of its own slots.
 //!
-//! A free place goes to the request with the earliest deadline. In the order of their calls, those that found
+//! A free permit goes to the request with the earliest deadline. In the order of their calls, those that found
 //! a server silent, which are the first to expire, would wait behind all others when it answers again.
 
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
@@ -21,9 +21,9 @@ use crate::{error::Error, mutex::Mutex, server::keys::SLOTS, timers};
 /// The number of windows. With [`MOST`], so that a node of a cluster has fewer than fifty of the requests. The
 /// client reads the slot map behind all that wait for it, and those wait for the map if there are more.
 const WINDOWS: usize = 32;
-/// The number of places in a window.
+/// The number of permits of a window.
 const MOST: usize = 3;
-/// How long a request keeps its place. A client without a timeout waits for longer, but no other request
+/// How long a request keeps its permit. A client without a timeout waits for longer, but no other request
 /// waits for that one.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -33,12 +33,12 @@ pub(super) struct Windows([Arc<Window>; WINDOWS]);
 
 #[derive(Debug, Default)]
 struct Window {
-    places: Mutex<Permits>,
+    permits: Mutex<Permits>,
 }
 
 #[derive(Debug)]
 struct Permits {
-    /// How many requests may have a place.
+    /// How many requests may have one.
     open: usize,
     taken: usize,
     /// By deadline, and by number where that is the same.
@@ -46,7 +46,7 @@ struct Permits {
     numbers: u64,
 }
 
-/// A request's place in a window, which the next request gets when it is dropped.
+/// Lets a request be in flight. The next request gets it when it is dropped.
 #[derive(Debug)]
 struct Permit {
     window: Arc<Window>,
@@ -70,10 +70,10 @@ impl Default for Permits {
 }
 
 impl Windows {
-    /// Sends a request as soon as there is a place for it and none with an earlier `deadline` waits. Returns
+    /// Sends a request as soon as there is a permit for it and none with an earlier `deadline` waits. Returns
     /// when it was sent, too.
     ///
-    /// The future must be polled whenever it is woken, because others wait for its place.
+    /// The future must be polled whenever it is woken, because others wait for its permit.
     pub(super) async fn send<T>(
         &self,
         slot: usize,
@@ -81,7 +81,7 @@ impl Windows {
         request: impl Future<Output = Result<T, Error>>,
     ) -> (Instant, Result<T, Error>) {
         let window = &self.0[slot * WINDOWS / SLOTS];
-        let place = window.place(deadline).await;
+        let permit = window.permit(deadline).await;
         let sent = Instant::now();
         let mut request = pin!(request);
         let answer = match timers::until(sent + LONGEST, &mut request).await {
@@ -93,7 +93,7 @@ impl Windows {
             }
             None => {
                 window.close();
-                drop(place);
+                drop(permit);
                 request.await
             }
         };
@@ -105,52 +105,52 @@ impl Windows {
 }
 
 impl Window {
-    /// Waits for a place.
-    async fn place(self: &Arc<Window>, deadline: Instant) -> Permit {
+    /// Waits for a permit.
+    async fn permit(self: &Arc<Window>, deadline: Instant) -> Permit {
         let given = {
-            let mut places = self.places.lock();
-            if places.taken < places.open {
-                places.taken += 1;
-                drop(places);
+            let mut permits = self.permits.lock();
+            if permits.taken < permits.open {
+                permits.taken += 1;
+                drop(permits);
                 return Permit { window: self.clone() };
             }
             let (give, given) = oneshot::channel();
-            let rank = (deadline, places.numbers);
-            places.numbers += 1;
-            places.waiting.insert(rank, give);
+            let rank = (deadline, permits.numbers);
+            permits.numbers += 1;
+            permits.waiting.insert(rank, give);
             given
         };
-        given.await.expect("a request waits until it has a place")
+        given.await.expect("a request waits until it has a permit")
     }
 
-    /// Closes a place unless it is the last one.
+    /// Takes a permit away unless it is the last one.
     fn close(&self) {
-        let mut places = self.places.lock();
-        places.open = (places.open - 1).max(1);
+        let mut permits = self.permits.lock();
+        permits.open = (permits.open - 1).max(1);
     }
 
-    /// Opens all places.
+    /// Brings all permits back.
     fn open(self: &Arc<Window>) {
-        self.places.lock().open = MOST;
+        self.permits.lock().open = MOST;
         self.give_permits();
     }
 
-    /// Gives the free places to those that wait.
+    /// Gives the free permits to those that wait.
     fn give_permits(self: &Arc<Window>) {
         loop {
-            let mut places = self.places.lock();
-            if places.taken >= places.open {
+            let mut permits = self.permits.lock();
+            if permits.taken >= permits.open {
                 return;
             }
-            let Some((_, waiting)) = places.waiting.pop_first() else {
+            let Some((_, waiting)) = permits.waiting.pop_first() else {
                 return;
             };
-            // Skipped here, and not by dropping its place, because there may be many of them in a row.
+            // Skipped here, and not by dropping its permit, because there may be many of them in a row.
             if waiting.is_closed() {
                 continue;
             }
-            places.taken += 1;
-            drop(places);
+            permits.taken += 1;
+            drop(permits);
             drop(waiting.send(Permit { window: self.clone() }));
         }
     }
@@ -158,7 +158,7 @@ impl Window {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.window.places.lock().taken -= 1;
+        self.window.permits.lock().taken -= 1;
         self.window.give_permits();
     }
 }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_without_a_timeout_leave_their_places() {
+    async fn requests_without_a_timeout_leave_their_permits() {
         let windows = Windows::default();
         let hanging = join_all((0..50).map(|_| windows.send::<()>(0, late(), pending())));
         let answered = async {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_that_are_dropped_leave_their_places() {
+    async fn requests_that_are_dropped_leave_their_permits() {
         let windows = Windows::default();
         let hanging = join_all((0..100).map(|_| windows.send::<()>(0, late(), pending())));
         assert!(timeout(SECOND / 2, hanging).await.is_err());

@@ -64,13 +64,11 @@ struct Connections<C> {
 /// The connection of one runtime.
 struct Current<C> {
     connection: Connecting<C>,
-    health: Arc<Health>,
+    health: Arc<Mutex<Health>>,
 }
 
 /// What is known about whether a connection answers.
-struct Health(Mutex<Known>);
-
-struct Known {
+struct Health {
     last_answer: Instant,
     /// When the first of the requests was sent that got no answer since the last answer.
     unanswered_since: Option<Instant>,
@@ -78,10 +76,10 @@ struct Known {
 
 impl Default for Health {
     fn default() -> Health {
-        Health(Mutex::new(Known {
+        Health {
             last_answer: Instant::now(),
             unanswered_since: None,
-        }))
+        }
     }
 }
 
@@ -264,7 +262,7 @@ impl<C: Connection> Connections<C> {
 /// A request that waits for its answer.
 struct InFlight<C> {
     running: Running<Current<C>>,
-    health: Arc<Health>,
+    health: Arc<Mutex<Health>>,
     sent: Instant,
     silence: Duration,
     is_over: bool,
@@ -273,7 +271,7 @@ struct InFlight<C> {
 impl<C> InFlight<C> {
     /// Returns when the connection will have been silent for too long unless it answers before.
     fn silent_at(&self) -> Instant {
-        let quiet = self.health.0.lock().last_answer.max(self.sent) + self.silence;
+        let quiet = self.health.lock().last_answer.max(self.sent) + self.silence;
         quiet.min(self.sent + self.silence * 3)
     }
 
@@ -304,9 +302,9 @@ impl<C> InFlight<C> {
                 self.replace();
             }
             _ => {
-                let mut known = self.health.0.lock();
-                known.last_answer = Instant::now();
-                known.unanswered_since = None;
+                let mut health = self.health.lock();
+                health.last_answer = Instant::now();
+                health.unanswered_since = None;
             }
         }
         self.is_over = true;
@@ -314,7 +312,7 @@ impl<C> InFlight<C> {
     }
 
     fn count_as_unanswered(&self) {
-        let since = *self.health.0.lock().unanswered_since.get_or_insert(self.sent);
+        let since = *self.health.lock().unanswered_since.get_or_insert(self.sent);
         if since.elapsed() >= self.silence {
             self.replace();
         }

@@ -174,12 +174,12 @@ impl ConnectionLike for ToMaster {
 /// How long the sentinels may take to answer. The `redis` crate gives up each of them after half a second.
 const SENTINELS_LIMIT: Duration = Duration::from_secs(3);
 /// How long a sentinel may be silent that is listened to, before it is pinged.
-const SILENCE: Duration = Duration::from_secs(5);
+const SENTINEL_SILENCE: Duration = Duration::from_secs(5);
 /// The pauses before another sentinel is listened to.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before the sentinels are asked again for a master that none of them seems to know.
-const AGAIN: Duration = Duration::from_millis(250);
+const PAUSE_FOR_FAILOVER: Duration = Duration::from_millis(250);
 /// The channel on which sentinels publish that there is another master.
 const SWITCHED: &str = "+switch-master";
 
@@ -220,7 +220,7 @@ impl Master {
                 return;
             };
             tracing::debug!(%error, "the sentinels could not be listened to; they are tried again");
-            if began.elapsed() > SILENCE {
+            if began.elapsed() > SENTINEL_SILENCE {
                 backoff = first();
             }
             sleep(backoff.next_pause()).await;
@@ -233,7 +233,7 @@ impl Master {
         // master that is none of ours.
         while address(&self.client().await?) == old {
             loop {
-                match timeout(SILENCE, messages.next()).await {
+                match timeout(SENTINEL_SILENCE, messages.next()).await {
                     Ok(Some(_)) => break,
                     Ok(None) => return Err(closed()),
                     Err(_) => within(sink.ping::<Value>()).await.map(drop)?,
@@ -311,7 +311,7 @@ async fn find_master(client: &mut SentinelClient) -> RedisResult<Client> {
         return Err(error);
     }
     // A failover may have ended between the two questions.
-    sleep(AGAIN).await;
+    sleep(PAUSE_FOR_FAILOVER).await;
     match (client.async_get_client().await, names_of_masters(client).await?) {
         (Err(error), Some(names)) if is_unfound(&error) => Err(RedisError::from((
             ErrorKind::InvalidClientConfig,

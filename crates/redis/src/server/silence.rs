@@ -29,7 +29,7 @@ use crate::{
 
 /// How long a call waits for its answer before another node is asked, and how long until that is asked
 /// again. Shorter than most clients' response timeouts, because a call that has failed asks nobody.
-const SILENCE: Duration = Duration::from_millis(250);
+const NODE_SILENCE: Duration = Duration::from_millis(250);
 
 /// The calls of a connection that wait for answers.
 #[derive(Debug, Default)]
@@ -62,15 +62,15 @@ impl Silence {
 
     /// Waits for a while, and asks unless another call has done so meanwhile.
     async fn ask_in_turn(&self, connection: &impl Connection, key: &str) {
-        sleep(SILENCE).await;
+        sleep(NODE_SILENCE).await;
         {
             let mut asked = self.asked.lock();
-            if asked.is_some_and(|asked| asked.elapsed() < SILENCE) {
+            if asked.is_some_and(|asked| asked.elapsed() < NODE_SILENCE) {
                 return;
             }
             *asked = Some(Instant::now());
         }
-        until(Instant::now() + SILENCE, ask_any(connection, key)).await;
+        until(Instant::now() + NODE_SILENCE, ask_any(connection, key)).await;
     }
 }
 

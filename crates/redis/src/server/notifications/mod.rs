@@ -62,10 +62,10 @@ impl Hub {
         let (endpoint, stats) = (self.endpoint.clone(), self.stats.clone());
         let serve = |guard| Task::new(guard, endpoint, stats).run();
         let add = |subscription: &mut Subscription| subscription.add(channel, heard);
-        let (place, ()) = self
-            .subscriptions
-            .get_or_start(runtime, Subscription::default, serve, add);
-        place
+        let subscriptions = &self.subscriptions;
+        subscriptions
+            .get_or_start(runtime, Subscription::default, serve, add)
+            .0
     }
 }
 
@@ -166,7 +166,7 @@ impl Notifications {
             hub: self.hub.clone(),
             channel: channel.into(),
             heard: Arc::default(),
-            place: Mutex::default(),
+            subscription: Mutex::default(),
         };
         listener.listen_here();
         listener
@@ -189,7 +189,7 @@ pub(crate) struct Listener {
     hub: Arc<Hub>,
     channel: String,
     heard: Arc<Notify>,
-    place: Mutex<Option<Running<Subscription>>>,
+    subscription: Mutex<Option<Running<Subscription>>>,
 }
 
 impl Listener {
@@ -217,21 +217,25 @@ impl Listener {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let mut place = self.place.lock();
-        if let Some(place) = &*place {
-            if place.runtime() == runtime.id() && place.get(|_| ()).is_some() {
+        let mut here = self.subscription.lock();
+        if let Some(running) = &*here {
+            if running.runtime() == runtime.id() && running.get(|_| ()).is_some() {
                 return;
             }
-            place.get(|subscription| subscription.remove(&self.channel, &self.heard));
+            self.leave(running);
         }
-        *place = Some(self.hub.listen(&runtime, &self.channel, &self.heard));
+        *here = Some(self.hub.listen(&runtime, &self.channel, &self.heard));
+    }
+
+    fn leave(&self, running: &Running<Subscription>) {
+        running.get(|subscription| subscription.remove(&self.channel, &self.heard));
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(place) = &*self.place.lock() {
-            place.get(|subscription| subscription.remove(&self.channel, &self.heard));
+        if let Some(running) = &*self.subscription.lock() {
+            self.leave(running);
         }
     }
 }

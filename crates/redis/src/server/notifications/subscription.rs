@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     convert::Infallible,
     future::pending,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,10 +27,10 @@ use crate::{
 };
 
 /// How long connecting, subscribing or a ping may take.
-const CALL_LIMIT: Duration = Duration::from_secs(5);
+const SUBSCRIBE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go
 /// unnoticed.
-const SILENCE: Duration = Duration::from_secs(30);
+const MESSAGE_SILENCE: Duration = Duration::from_secs(30);
 
 /// What is counted of all subscriptions.
 #[derive(Default)]
@@ -185,14 +186,7 @@ impl Task {
                 continue;
             }
             let began = Instant::now();
-            let failure = match timeout(CALL_LIMIT, guarded(Link::open(&self.endpoint))).await {
-                Ok(Ok(link)) => {
-                    self.connected();
-                    self.serve(link).await
-                }
-                Ok(Err(error)) => error.into(),
-                Err(_) => Failure::NoAnswer,
-            };
+            let Err(failure) = self.connect().await;
             if matches!(failure, Failure::Removed) {
                 return;
             }
@@ -206,11 +200,12 @@ impl Task {
                 // Nothing changes the client. The task ends with the subscription.
                 pending::<()>().await;
             }
-            if self.pauses.failed(began.elapsed()) {
-                tracing::warn!(
+            match self.pauses.record(began.elapsed()) {
+                Ended::AfterLong | Ended::Again => {}
+                Ended::AtOnce => tracing::warn!(
                     reason = failure.reason(),
                     "the subscription to Redis could not be made; it is tried again, and who waits looks by himself meanwhile"
-                );
+                ),
             }
             sleep(self.pauses.next(failure.is_refusal())).await;
         }
@@ -223,11 +218,14 @@ impl Task {
             if error.kind() == ErrorKind::InvalidClientConfig)
     }
 
-    /// Counts a connection that is not the first one.
-    fn connected(&mut self) {
-        if std::mem::replace(&mut self.was_connected, true) {
+    /// Connects, and serves the listeners until that fails.
+    async fn connect(&mut self) -> Result<Infallible, Failure> {
+        let mut link = within(Link::open(&self.endpoint)).await?;
+        // The first one takes the place of no other.
+        if mem::replace(&mut self.was_connected, true) {
             self.stats.reconnects.increment();
         }
+        self.serve(&mut link).await
     }
 
     /// Returns the channels to which somebody listens.
@@ -241,18 +239,10 @@ impl Task {
             .get(|subscription| subscription.wake(channel));
     }
 
-    /// Serves the listeners until the connection fails.
-    async fn serve(&self, mut link: Link) -> Failure {
-        match self.try_serve(&mut link).await {
-            Ok(never) => match never {},
-            Err(failure) => failure,
-        }
-    }
-
-    async fn try_serve(&self, link: &mut Link) -> Result<Infallible, Failure> {
+    async fn serve(&self, link: &mut Link) -> Result<Infallible, Failure> {
         let (mut subscribed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         // Kept over every `changed`, so that busy listeners do not put the ping off.
-        let mut ping_at = Instant::now() + SILENCE;
+        let mut ping_at = Instant::now() + MESSAGE_SILENCE;
         loop {
             let wanted = self.wanted().ok_or(Failure::Removed)?;
             let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
@@ -279,7 +269,7 @@ impl Task {
                 tokio::select! {
                     () = self.changed.notified() => break,
                     message = link.next() => {
-                        ping_at = Instant::now() + SILENCE;
+                        ping_at = Instant::now() + MESSAGE_SILENCE;
                         match message {
                             Some(Message::On(channel)) => self.wake(&channel),
                             Some(Message::Missed) => {
@@ -293,7 +283,7 @@ impl Task {
                     }
                     () = sleep_until(ping_at) => {
                         within(link.ping()).await?;
-                        ping_at = Instant::now() + SILENCE;
+                        ping_at = Instant::now() + MESSAGE_SILENCE;
                     }
                 }
             }
@@ -302,7 +292,7 @@ impl Task {
 }
 
 async fn within<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Result<T, Failure> {
-    match timeout(CALL_LIMIT, guarded(answer)).await {
+    match timeout(SUBSCRIBE_LIMIT, guarded(answer)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(Failure::NoAnswer),
     }
@@ -337,31 +327,44 @@ async fn subscribe(link: &mut Link, channels: &[String]) -> Result<Vec<String>, 
 struct Pauses {
     unreached: Backoff,
     refused: Backoff,
-    warned: bool,
+    has_failed: bool,
 }
 
 /// A connection that lasted for this long was a success.
 const LASTING: Duration = Duration::from_secs(10);
+
+/// How a connection ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    /// It had lasted. That a connection ends is nothing unusual; that the next one fails would be.
+    AfterLong,
+    /// The first that failed.
+    AtOnce,
+    /// One of several in a row that failed.
+    Again,
+}
 
 impl Default for Pauses {
     fn default() -> Pauses {
         Pauses {
             unreached: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
             refused: Backoff::new(Duration::from_millis(200), Duration::from_secs(60)),
-            warned: false,
+            has_failed: false,
         }
     }
 }
 
 impl Pauses {
-    /// Records that a connection ended. Returns whether to log that.
-    fn failed(&mut self, lasted: Duration) -> bool {
+    /// Records that a connection ended.
+    fn record(&mut self, lasted: Duration) -> Ended {
         if lasted >= LASTING {
             *self = Pauses::default();
-            // That a connection ends is nothing unusual; that the next one fails would be.
-            return false;
+            Ended::AfterLong
+        } else if mem::replace(&mut self.has_failed, true) {
+            Ended::Again
+        } else {
+            Ended::AtOnce
         }
-        !std::mem::replace(&mut self.warned, true)
     }
 
     /// Returns the next pause, which is longer if the server has refused the subscription.
@@ -384,7 +387,7 @@ mod tests {
         let (mut pauses, mut passed, mut made) = (Pauses::default(), Duration::ZERO, 0);
         while passed < within {
             made += 1;
-            pauses.failed(Duration::ZERO);
+            pauses.record(Duration::ZERO);
             passed += pauses.next(refused);
         }
         made
@@ -397,13 +400,13 @@ mod tests {
         assert!(connections(hour, true) < 150);
         assert!(connections(minute, false) > 50);
         let mut pauses = Pauses::default();
-        assert!(pauses.failed(Duration::ZERO), "the first is logged");
-        assert!(!pauses.failed(Duration::ZERO));
+        assert_eq!(pauses.record(Duration::ZERO), Ended::AtOnce);
+        assert_eq!(pauses.record(Duration::ZERO), Ended::Again);
         for _ in 0..20 {
             pauses.next(true);
         }
-        assert!(!pauses.failed(LASTING));
+        assert_eq!(pauses.record(LASTING), Ended::AfterLong);
         assert!(pauses.next(false) <= Duration::from_millis(50));
-        assert!(pauses.failed(Duration::ZERO));
+        assert_eq!(pauses.record(Duration::ZERO), Ended::AtOnce);
     }
 }

@@ -16,6 +16,7 @@ use support::{
     cluster::Cluster,
     connect,
     jobs::{Jobs, next},
+    leases::{leases, listeners},
     server::{Server, command},
     soon, until,
 };
@@ -38,10 +39,6 @@ fn user(server: &Server, rules: &[&str]) -> String {
 
 async fn queue(url: &str) -> Jobs {
     DelayedJobs::new(&Wheel::new(), connect(url).await, "queue")
-}
-
-async fn leases(url: &str) -> Leases<redis::aio::ConnectionManager> {
-    Leases::new(&Wheel::new(), connect(url).await)
 }
 
 /// Counts the warnings of this thread.
@@ -337,8 +334,7 @@ async fn one_forbidden_channel_forbids_no_other() {
         let leases = leases.clone();
         tokio::spawn(async move { leases.acquire(name, MINUTE).await })
     });
-    let channel = ["PUBSUB", "NUMSUB", "tickwheel:lease:{allowed}:released"];
-    until(|| async { server.command::<(String, u64)>(&channel).1 == 1 }).await;
+    until(|| async { listeners(&server, "allowed") == 1 }).await;
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 

@@ -4,10 +4,10 @@ mod support;
 
 use std::time::Duration;
 
-use redis::{aio::ConnectionManager, cluster::ClusterClient};
+use redis::cluster::ClusterClient;
 use support::{
     cluster::Cluster,
-    connect,
+    leases::{key, leases},
     proxy::{Network, Proxy},
     server::Server,
     soon, until,
@@ -17,14 +17,6 @@ use tickwheel_redis::{Connection, Error, Leases};
 use tokio::time::{Instant, sleep};
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-async fn leases(url: &str) -> Leases<ConnectionManager> {
-    Leases::new(&Wheel::new(), connect(url).await)
-}
-
-fn key(name: &str) -> String {
-    format!("tickwheel:lease:{{{name}}}:holder")
-}
 
 async fn token<C: Connection>(leases: &Leases<C>, name: &str) -> Option<u64> {
     let holder = soon(leases.holder(name)).await.unwrap();
@@ -64,7 +56,7 @@ async fn it_is_found_until_its_ttl_has_passed_and_what_is_left_follows_renewals(
     let renewed = leases.holder("x").await.unwrap().unwrap();
     assert_eq!(renewed.token, lease.token());
     // It has died: its end comes, and nobody releases it.
-    server.command::<()>(&["SET", &key("dead"), "nonce 17", "PX", "300"]);
+    server.command::<()>(&["SET", &key("dead", "holder"), "nonce 17", "PX", "300"]);
     let holder = leases.holder("dead").await.unwrap().unwrap();
     assert!(
         holder.token == 17 && holder.expires_in <= Duration::from_millis(300),
@@ -82,7 +74,10 @@ async fn a_lease_that_is_kept_for_a_process_that_waits_has_no_holder() {
     let mut waits = Box::pin(second.acquire("x", MINUTE));
     // Until it stands in line.
     soon(async {
-        while !server.command::<String>(&["GET", &key("x")]).contains(';') {
+        while !server
+            .command::<String>(&["GET", &key("x", "holder")])
+            .contains(';')
+        {
             tokio::select! {
                 _ = &mut waits => panic!("it is held"),
                 () = sleep(Duration::from_millis(10)) => {}
@@ -92,7 +87,7 @@ async fn a_lease_that_is_kept_for_a_process_that_waits_has_no_holder() {
     .await;
     assert_eq!(token(&first, "x").await, Some(lease.token()), "with a line");
     assert!(lease.release().await.unwrap());
-    let kept: String = server.command(&["GET", &key("x")]);
+    let kept: String = server.command(&["GET", &key("x", "holder")]);
     assert!(kept.starts_with("kept:"), "{kept}");
     assert_eq!(token(&first, "x").await, None);
     let lease = soon(waits).await.unwrap();
@@ -142,7 +137,7 @@ async fn a_damaged_key_is_an_error_that_names_it() {
         vec!["RPUSH", "a list"],
         vec!["HSET", "field", "value"],
     ] {
-        let key = key("x");
+        let key = key("x", "holder");
         let words: Vec<&str> = [damage[0], &key]
             .into_iter()
             .chain(damage[1..].iter().copied())
@@ -162,7 +157,7 @@ async fn one_without_an_end_is_found_until_it_is_renewed() {
     let server = Server::start();
     let leases = leases(&server.url()).await;
     let lease = leases.acquire("x", Duration::from_secs(3)).await.unwrap();
-    server.command::<i64>(&["PERSIST", &key("x")]);
+    server.command::<i64>(&["PERSIST", &key("x", "holder")]);
     let holder = leases.holder("x").await.unwrap().unwrap();
     assert_eq!(holder.token, lease.token());
     until(|| async { leases.holder("x").await.unwrap().unwrap().expires_in < MINUTE }).await;

@@ -14,6 +14,7 @@ use redis::aio::ConnectionManager;
 use support::{
     connect,
     faulty::{Fault, Faulty},
+    leases::{is_held, key},
     server::Server,
     soon, until,
 };
@@ -25,7 +26,6 @@ use tokio::{
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-const HOLDER: &str = "tickwheel:lease:{x}:holder";
 
 /// A connection whose faults are set as the test goes.
 async fn controlled(server: &Server) -> (Faulty<ConnectionManager>, Arc<Mutex<Fault>>) {
@@ -41,10 +41,6 @@ async fn controlled(server: &Server) -> (Faulty<ConnectionManager>, Arc<Mutex<Fa
 async fn warm(leases: &Leases<Faulty<ConnectionManager>>) {
     let lease = leases.acquire("warm", MINUTE).await.unwrap();
     assert!(lease.release().await.unwrap());
-}
-
-fn exists(server: &Server) -> bool {
-    server.command(&["EXISTS", HOLDER])
 }
 
 #[tokio::test]
@@ -74,7 +70,7 @@ async fn a_request_that_arrives_after_it_was_given_back_acquires_nothing() {
     let before = scripts();
     arrive.notify_one();
     until(|| async { scripts() != before }).await;
-    assert!(!exists(&server));
+    assert!(!is_held(&server, "x"));
     drop(soon(leases.acquire("x", MINUTE)).await.unwrap());
 }
 
@@ -87,12 +83,12 @@ async fn a_release_whose_answer_was_lost_is_answered_as_the_first() {
     let lease = leases.acquire("x", MINUTE).await.unwrap();
     *fault.lock().unwrap() = Fault::LoseAnswer;
     let releasing = tokio::spawn(lease.release());
-    until(|| async { !exists(&server) }).await;
+    until(|| async { !is_held(&server, "x") }).await;
     let next = Leases::new(&Wheel::new(), connect(&server.url()).await);
     let next = next.try_acquire("x", MINUTE).await.unwrap().unwrap();
     *fault.lock().unwrap() = Fault::None;
     assert!(soon(releasing).await.unwrap().unwrap());
-    assert!(exists(&server), "the next holder's is untouched");
+    assert!(is_held(&server, "x"), "the next holder's is untouched");
     assert!(next.release().await.unwrap());
 }
 
@@ -110,9 +106,9 @@ async fn a_release_is_tried_again_in_the_background() {
         } else {
             assert!(soon(lease.release()).await.is_err());
         }
-        assert!(exists(&server));
+        assert!(is_held(&server, "x"));
         *fault.lock().unwrap() = Fault::None;
-        until(|| async { !exists(&server) }).await;
+        until(|| async { !is_held(&server, "x") }).await;
     }
 }
 
@@ -217,7 +213,7 @@ async fn contend(url: &str, contender: Contender, end: Instant) -> Vec<u64> {
         while Instant::now() < until {
             let before = lease.valid_until();
             let holder: Option<String> = redis::cmd("GET")
-                .arg(HOLDER)
+                .arg(key("x", "holder"))
                 .query_async(&mut truth)
                 .await
                 .unwrap();
@@ -265,7 +261,7 @@ fn whoever_believes_holds_and_nothing_stays_held() {
                 tokio::spawn(async move { contend(&url, contender, end).await })
             }))
             .await;
-            until(|| async { !exists(&server) }).await;
+            until(|| async { !is_held(&server, "x") }).await;
             tokens.into_iter().map(Result::unwrap).collect::<Vec<_>>()
         });
         for tokens in &tokens {

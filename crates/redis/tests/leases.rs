@@ -9,6 +9,7 @@ use redis::{aio::ConnectionManager, cluster::ClusterClient};
 use support::{
     cluster::Cluster,
     connect,
+    leases::{is_held, key, leases},
     process::{Process, die_with_parent, say, setting},
     proxy::{Network, Proxy},
     server::Server,
@@ -20,15 +21,11 @@ use tokio::time::{Instant, sleep};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn leases(server: &Server) -> Leases<ConnectionManager> {
-    Leases::new(&Wheel::new(), connect(&server.url()).await)
-}
-
 /// The last token of the names in the slot of "x".
 const FENCE_OF_X: &str = "tickwheel:lease:{5300}:fence";
 
 fn holder(name: &str) -> String {
-    format!("tickwheel:lease:{{{name}}}:holder")
+    key(name, "holder")
 }
 
 async fn try_acquire(leases: &Leases<ConnectionManager>, name: &str) -> Option<Lease> {
@@ -38,7 +35,7 @@ async fn try_acquire(leases: &Leases<ConnectionManager>, name: &str) -> Option<L
 #[tokio::test]
 async fn one_holder_at_a_time() {
     let server = Server::start();
-    let (a, b) = (leases(&server).await, leases(&server).await);
+    let (a, b) = (leases(&server.url()).await, leases(&server.url()).await);
     let lease = try_acquire(&a, "x").await.unwrap();
     assert_eq!((lease.name(), lease.ttl()), ("x", MINUTE));
     assert!(try_acquire(&b, "x").await.is_none());
@@ -58,7 +55,7 @@ async fn one_holder_at_a_time() {
 #[tokio::test]
 async fn it_is_valid_for_its_ttl_less_a_margin() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     for (ttl, margin) in [
         (Duration::from_millis(200), Duration::from_millis(30)),
         (MINUTE, Duration::from_millis(600)),
@@ -84,7 +81,7 @@ async fn it_is_valid_for_its_ttl_less_a_margin() {
 #[tokio::test]
 async fn names_and_prefixes_do_not_meet() {
     let server = Server::start();
-    let a = leases(&server).await;
+    let a = leases(&server.url()).await;
     let b = a.clone().prefix("other");
     let mut held = Vec::new();
     for name in ["x", "{x}", "}x{", "{", "%7Bx%7D", "a b\r\n\0", "ö"] {
@@ -102,7 +99,7 @@ async fn names_and_prefixes_do_not_meet() {
 #[tokio::test]
 async fn bad_input_is_refused() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     for ttl in [
         Duration::ZERO,
@@ -167,7 +164,7 @@ async fn a_wheel_shut_down() {
     let error = leases.try_acquire("z", ttl).await.unwrap_err();
     assert!(matches!(error, Error::Wheel(SleepError::Shutdown)), "{error}");
 
-    let other = self::leases(&server).await;
+    let other = self::leases(&server.url()).await;
     assert!(try_acquire(&other, "x").await.is_none(), "not yet released");
     lease.release().await.unwrap();
     assert!(try_acquire(&other, "x").await.is_some());
@@ -183,7 +180,7 @@ async fn a_wheel_shut_down() {
 #[tokio::test]
 async fn it_is_renewed_while_the_holder_lives_and_not_after() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let ttl = Duration::from_secs(2);
     let mut ends = Vec::new();
     for how in ["release", "drop", "panic", "shutdown"] {
@@ -235,7 +232,7 @@ async fn it_is_renewed_while_the_holder_lives_and_not_after() {
     }
     // The key goes: at once, or when nobody renews it any more.
     for how in ["release", "drop", "panic", "shutdown"] {
-        until(|| async { !server.command::<bool>(&["EXISTS", &holder(how)]) }).await;
+        until(|| async { !is_held(&server, how) }).await;
     }
     let calls = server.scripts_run();
     sleep(ttl).await;
@@ -286,7 +283,7 @@ async fn a_thousand_leases_are_a_thousand_entries_and_one_task() {
 #[tokio::test]
 async fn scripts_that_were_flushed_come_back() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let lease = leases
         .try_acquire("x", Duration::from_secs(1))
         .await
@@ -307,18 +304,26 @@ async fn a_policy_that_evicts_is_refused() {
     let _: () = server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
     for policy in ["allkeys-lru", "allkeys-random", "volatile-ttl", "volatile-lfu"] {
         let _: () = server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
-        let error = leases(&server).await.try_acquire("x", MINUTE).await.unwrap_err();
+        let error = leases(&server.url())
+            .await
+            .try_acquire("x", MINUTE)
+            .await
+            .unwrap_err();
         assert!(
             matches!(&error, Error::EvictionPolicy { policy: p, .. } if p == policy),
             "{error}"
         );
         assert!(error.to_string().contains(policy) && error.to_string().contains("noeviction"));
-        let error = leases(&server).await.acquire("x", MINUTE).await.unwrap_err();
+        let error = leases(&server.url())
+            .await
+            .acquire("x", MINUTE)
+            .await
+            .unwrap_err();
         assert!(matches!(error, Error::EvictionPolicy { .. }), "{error}");
     }
     // Without a limit nothing is evicted.
     let _: () = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert!(try_acquire(&leases(&server).await, "x").await.is_some());
+    assert!(try_acquire(&leases(&server.url()).await, "x").await.is_some());
     let _: () = server.command(&[
         "CONFIG",
         "SET",
@@ -327,13 +332,13 @@ async fn a_policy_that_evicts_is_refused() {
         "maxmemory-policy",
         "noeviction",
     ]);
-    assert!(try_acquire(&leases(&server).await, "y").await.is_some());
+    assert!(try_acquire(&leases(&server.url()).await, "y").await.is_some());
 }
 
 #[tokio::test]
 async fn a_key_of_another_type_is_a_clear_error() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     for key in [holder("x"), FENCE_OF_X.to_owned()] {
         let _: () = server.command(&["RPUSH", &key, "not ours"]);
         for error in [
@@ -351,7 +356,7 @@ async fn a_key_of_another_type_is_a_clear_error() {
 #[tokio::test]
 async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
     let server = Server::start_with(&["--busy-reply-threshold", "20"]);
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let ttl = Duration::from_secs(6);
     let lease = leases.try_acquire("x", ttl).await.unwrap().unwrap();
     let busy = support::server::keep_busy(&server);
@@ -377,7 +382,7 @@ async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
 #[tokio::test]
 async fn out_of_memory() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let lease = leases
         .try_acquire("x", Duration::from_secs(3))
         .await
@@ -403,7 +408,7 @@ async fn out_of_memory() {
 #[tokio::test]
 async fn tokens_grow_over_expiry_deletion_and_restart() {
     let mut server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let mut last = 0;
     let mut token = async |what: &str| {
         let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
@@ -442,7 +447,7 @@ async fn tokens_grow_over_expiry_deletion_and_restart() {
 #[tokio::test]
 async fn a_renewal_keeps_the_fence() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let lease = leases
         .try_acquire("x", Duration::from_secs(1))
         .await
@@ -459,7 +464,7 @@ async fn a_renewal_keeps_the_fence() {
 #[tokio::test]
 async fn a_lease_that_somebody_deleted_is_lost_and_not_made_again() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let lease = leases
         .try_acquire("x", Duration::from_secs(2))
         .await
@@ -467,14 +472,14 @@ async fn a_lease_that_somebody_deleted_is_lost_and_not_made_again() {
         .unwrap();
     let _: () = server.command(&["DEL", &holder("x")]);
     soon(lease.lost()).await;
-    assert!(!server.command::<bool>(&["EXISTS", &holder("x")]));
+    assert!(!is_held(&server, "x"));
     assert!(!lease.release().await.unwrap());
 }
 
 #[tokio::test]
 async fn a_release_does_not_end_another_holders_lease() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let old = try_acquire(&leases, "x").await.unwrap();
     let _: () = server.command(&["DEL", &holder("x")]);
     let new = try_acquire(&leases, "x").await.unwrap();
@@ -489,25 +494,25 @@ async fn a_dropped_acquire_gives_back_what_it_got() {
     let proxy = Proxy::start(server.port()).await;
     let leases = Leases::new(&Wheel::new(), connect(&proxy.url()).await);
     drop(leases.acquire("warm", MINUTE).await.unwrap());
-    until(|| async { !server.command::<bool>(&["EXISTS", &holder("warm")]) }).await;
+    until(|| async { !is_held(&server, "warm") }).await;
 
     proxy.set(Network::Deaf);
     let mut asked = Box::pin(leases.try_acquire("x", MINUTE));
     until(|| {
         assert!(asked.as_mut().now_or_never().is_none());
-        async { server.command::<bool>(&["EXISTS", &holder("x")]) }
+        async { is_held(&server, "x") }
     })
     .await;
     drop(asked);
     proxy.set(Network::Up);
-    until(|| async { !server.command::<bool>(&["EXISTS", &holder("x")]) }).await;
+    until(|| async { !is_held(&server, "x") }).await;
 }
 
 /// The request was still under way when it was given back, and comes after that.
 #[tokio::test]
 async fn what_was_given_back_before_it_came_is_not_acquired() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let mut asked = Box::pin(leases.try_acquire("x", MINUTE));
     // Policy first: until the script is on its way.
     server.stop();
@@ -518,7 +523,7 @@ async fn what_was_given_back_before_it_came_is_not_acquired() {
     }
     drop(asked);
     server.cont();
-    let other = self::leases(&server).await;
+    let other = self::leases(&server.url()).await;
     let lease = soon(other.acquire("x", MINUTE)).await.unwrap();
     assert!(lease.release().await.unwrap());
 }
@@ -541,7 +546,7 @@ async fn an_answer_that_was_lost_is_asked_for_again() {
         let leases = leases.clone();
         async move { leases.try_acquire("x", MINUTE).await }
     });
-    until(|| async { server.command::<bool>(&["EXISTS", &holder("x")]) }).await;
+    until(|| async { is_held(&server, "x") }).await;
     let first: String = server.command(&["GET", &holder("x")]);
     sleep(Duration::from_millis(300)).await;
     assert!(!acquiring.is_finished(), "{acquiring:?}");
@@ -551,8 +556,10 @@ async fn an_answer_that_was_lost_is_asked_for_again() {
 
     proxy.set(Network::Deaf);
     let releasing = tokio::spawn(lease.release());
-    until(|| async { !server.command::<bool>(&["EXISTS", &holder("x")]) }).await;
-    let _next = try_acquire(&self::leases(&server).await, "x").await.unwrap();
+    until(|| async { !is_held(&server, "x") }).await;
+    let _next = try_acquire(&self::leases(&server.url()).await, "x")
+        .await
+        .unwrap();
     sleep(Duration::from_millis(300)).await;
     proxy.set(Network::Up);
     assert!(soon(releasing).await.unwrap().unwrap(), "the first one succeeded");
@@ -561,9 +568,9 @@ async fn an_answer_that_was_lost_is_asked_for_again() {
 #[tokio::test]
 async fn redis_away() {
     let mut server = Server::start_aof();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     drop(leases.acquire("warm", MINUTE).await.unwrap());
-    until(|| async { !server.command::<bool>(&["EXISTS", &holder("warm")]) }).await;
+    until(|| async { !is_held(&server, "warm") }).await;
     server.kill();
     let error = soon(leases.try_acquire("x", MINUTE)).await.unwrap_err();
     assert!(matches!(error, Error::Redis(_)), "{error}");
@@ -581,21 +588,21 @@ async fn redis_away() {
     sleep(Duration::from_millis(300)).await;
     assert!(lease.lost().now_or_never().is_none());
     server.restart();
-    assert!(server.command::<bool>(&["EXISTS", &holder("x")]));
+    assert!(is_held(&server, "x"));
     server.kill();
     let lost = lease.lost();
     drop(lease);
     soon(lost).await;
     server.restart();
-    until(|| async { !server.command::<bool>(&["EXISTS", &holder("x")]) }).await;
+    until(|| async { !is_held(&server, "x") }).await;
 }
 
 #[tokio::test]
 async fn of_those_who_wait_in_a_process_one_asks() {
     let server = Server::start();
-    let other = leases(&server).await;
+    let other = leases(&server.url()).await;
     let held = try_acquire(&other, "x").await.unwrap();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let waiting: Vec<_> = (0..100)
         .map(|_| {
             let leases = leases.clone();
@@ -619,7 +626,7 @@ async fn of_those_who_wait_in_a_process_one_asks() {
 #[tokio::test]
 async fn a_lease_that_goes_round_in_a_process_costs_two_requests_each_time() {
     let server = Server::start();
-    let leases = leases(&server)
+    let leases = leases(&server.url())
         .await
         .notifications(&Notifications::of(server.client()));
     let (before, began) = (server.scripts_run(), Instant::now());
@@ -756,7 +763,7 @@ async fn leases_outlive(master_dies: impl FnOnce(&mut Cluster, u16)) {
 #[tokio::test]
 async fn names_that_were_released_cost_nothing() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     for round in 0..3 {
         let held = futures::future::join_all((0..500).map(|n| {
             let leases = leases.clone();
@@ -794,7 +801,7 @@ async fn names_that_were_released_cost_nothing() {
 #[tokio::test]
 async fn a_name_has_at_most_1024_bytes() {
     let server = Server::start();
-    let leases = leases(&server).await;
+    let leases = leases(&server.url()).await;
     let longest = "\u{fc}".repeat(512);
     assert!(
         leases

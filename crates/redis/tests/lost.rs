@@ -5,10 +5,10 @@ mod support;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::{FutureExt, join_all};
-use redis::aio::ConnectionManager;
 use support::{
     connect,
     jobs::next,
+    leases::{is_held, key, leases},
     process::{Process, die_with_parent, say, setting},
     proxy::{Network, Proxy},
     server::Server,
@@ -19,10 +19,6 @@ use tickwheel_redis::{DelayedJobs, Lease, Leases, Lost};
 use tokio::time::{Instant, sleep};
 
 const TTL: Duration = Duration::from_secs(2);
-
-async fn leases(url: &str) -> Leases<ConnectionManager> {
-    Leases::new(&Wheel::new(), connect(url).await)
-}
 
 /// Breaks something, and waits until the holder hears of it: not before the lease was near its end, as nobody
 /// said that it is lost, and with a valid_until that is never later than it was promised.
@@ -96,16 +92,15 @@ async fn no_renewal_is_sent_after_a_loss_but_a_release_is() {
     let proxy = Proxy::start(server.port()).await;
     let lease = leases(&proxy.url()).await.acquire("x", TTL).await.unwrap();
     // Redis keeps it for much longer than its holder may believe.
-    let holder = "tickwheel:lease:{x}:holder";
     hears_of(&lease, async || proxy.set(Network::Deaf)).await;
-    let _: () = server.command(&["PEXPIRE", holder, "60000"]);
+    let _: () = server.command(&["PEXPIRE", &key("x", "holder"), "60000"]);
     proxy.set(Network::Up);
     let requests = proxy.requests();
     sleep(TTL).await;
     assert_eq!(proxy.requests(), requests);
-    assert!(server.command::<bool>(&["EXISTS", holder]));
+    assert!(is_held(&server, "x"));
     drop(lease);
-    until(|| async { !server.command::<bool>(&["EXISTS", holder]) }).await;
+    until(|| async { !is_held(&server, "x") }).await;
 }
 
 /// A timer of a wheel with slack may be late, but not the one by which a holder hears.
@@ -171,7 +166,7 @@ async fn who_gives_up_has_lost_it() {
     assert!(lost.now_or_never().is_some(), "before anybody else can have it");
     // Dropped midway, it goes on.
     drop(releasing);
-    until(|| async { !server.command::<bool>(&["EXISTS", "tickwheel:lease:{x}:holder"]) }).await;
+    until(|| async { !is_held(&server, "x") }).await;
 }
 
 fn now() -> u128 {

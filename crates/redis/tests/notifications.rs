@@ -5,10 +5,10 @@ mod support;
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::FutureExt;
-use redis::aio::ConnectionManager;
 use support::{
     cluster::Cluster,
     connect,
+    leases::{leases, listeners},
     proxy::{Network, Proxy},
     server::{Server, command},
     soon, until,
@@ -18,16 +18,6 @@ use tickwheel_redis::{Connection, Leases, Notifications};
 use tokio::{runtime::Runtime, time::sleep};
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-async fn leases(server: &Server) -> Leases<ConnectionManager> {
-    Leases::new(&Wheel::new(), connect(&server.url()).await)
-}
-
-fn subscribers(server: &Server, name: &str) -> u64 {
-    let channel = format!("tickwheel:lease:{{{name}}}:released");
-    let counts: (String, u64) = server.command(&["PUBSUB", "NUMSUB", &channel]);
-    counts.1
-}
 
 /// A wheel that never turns: nobody who waits on it looks again by himself.
 struct StoppedWheel {
@@ -212,10 +202,10 @@ async fn without_it_or_with_a_lost_message_it_looks() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
     let notifications = Notifications::of(redis::Client::open(proxy.url()).unwrap());
-    let giver = leases(&server).await;
+    let giver = leases(&server.url()).await;
     for taker in [
-        leases(&server).await,
-        leases(&server).await.notifications(&notifications),
+        leases(&server.url()).await,
+        leases(&server.url()).await.notifications(&notifications),
     ] {
         proxy.set(Network::Deaf);
         hand_over(&giver, &taker, 2).await;
@@ -226,7 +216,7 @@ async fn without_it_or_with_a_lost_message_it_looks() {
 #[tokio::test]
 async fn a_lease_that_runs_out_is_found() {
     let server = Server::start();
-    let taker = leases(&server)
+    let taker = leases(&server.url())
         .await
         .notifications(&Notifications::of(server.client()));
     let _: () = server.command(&["SET", "tickwheel:lease:{x}:holder", "other 1", "PX", "1500"]);
@@ -237,21 +227,21 @@ async fn a_lease_that_runs_out_is_found() {
 async fn it_subscribes_once_and_only_while_somebody_waits() {
     let server = Server::start();
     let notifications = Notifications::of(server.client());
-    let holder = leases(&server).await;
+    let holder = leases(&server.url()).await;
     let held = holder.acquire("x", MINUTE).await.unwrap();
-    let waiting: Vec<_> = [leases(&server).await, leases(&server).await]
+    let waiting: Vec<_> = [leases(&server.url()).await, leases(&server.url()).await]
         .into_iter()
         .map(|leases| {
             let leases = leases.notifications(&notifications);
             tokio::spawn(async move { leases.acquire("x", MINUTE).await.unwrap().release().await })
         })
         .collect();
-    until(|| async { subscribers(&server, "x") == 1 }).await;
+    until(|| async { listeners(&server, "x") == 1 }).await;
     held.release().await.unwrap();
     for waiting in waiting {
         assert!(soon(waiting).await.unwrap().unwrap());
     }
-    until(|| async { subscribers(&server, "x") == 0 }).await;
+    until(|| async { listeners(&server, "x") == 0 }).await;
 
     // Its connection goes with its last clone.
     let clients = || {
@@ -261,7 +251,7 @@ async fn it_subscribes_once_and_only_while_somebody_waits() {
             .count()
     };
     let held = holder.acquire("x", MINUTE).await.unwrap();
-    let leases = leases(&server).await.notifications(&notifications);
+    let leases = leases(&server.url()).await.notifications(&notifications);
     let mut waiting = Box::pin(leases.acquire("x", MINUTE));
     until(|| {
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -280,17 +270,17 @@ async fn it_reconnects() {
     let mut server = Server::start_aof();
     let notifications = Notifications::of(server.client());
     let (giver, taker) = (
-        leases(&server).await,
-        leases(&server).await.notifications(&notifications),
+        leases(&server.url()).await,
+        leases(&server.url()).await.notifications(&notifications),
     );
     let held = giver.acquire("x", MINUTE).await.unwrap();
     let waiting = tokio::spawn({
         let taker = taker.clone();
         async move { taker.acquire("x", MINUTE).await }
     });
-    until(|| async { subscribers(&server, "x") == 1 }).await;
+    until(|| async { listeners(&server, "x") == 1 }).await;
     server.restart();
-    until(|| async { subscribers(&server, "x") == 1 }).await;
+    until(|| async { listeners(&server, "x") == 1 }).await;
     assert!(soon(held.release()).await.is_ok());
     assert!(
         soon(soon(waiting).await.unwrap().unwrap().release())
@@ -326,12 +316,12 @@ async fn a_silent_connection_is_pinged_while_listeners_come_and_go() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
     let notifications = Notifications::of(redis::Client::open(proxy.url()).unwrap());
-    let leases = leases(&server).await.notifications(&notifications);
+    let leases = leases(&server.url()).await.notifications(&notifications);
     let held = leases.acquire("x", MINUTE * 10).await.unwrap();
     let mut waiting = Box::pin(leases.acquire("x", MINUTE));
     until(|| {
         assert!(waiting.as_mut().now_or_never().is_none());
-        async { subscribers(&server, "x") == 1 }
+        async { listeners(&server, "x") == 1 }
     })
     .await;
     proxy.set(Network::Silent);

@@ -16,7 +16,13 @@ use futures::{
     future::{FutureExt, poll_fn},
 };
 use redis::aio::ConnectionManager;
-use support::{connect, jobs::next, server::Server, soon, until};
+use support::{
+    connect,
+    jobs::next,
+    leases::{is_held, listeners},
+    server::Server,
+    soon, until,
+};
 use tickwheel::Wheel;
 use tickwheel_redis::{Cancelled, DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
 use tokio::{
@@ -52,10 +58,6 @@ fn leases(server: &Server, runtime: &Runtime) -> Leases<ConnectionManager> {
 
 fn queue(server: &Server, runtime: &Runtime) -> DelayedJobs<ConnectionManager> {
     DelayedJobs::new(&Wheel::new(), connection(server, runtime), "queue")
-}
-
-fn exists(server: &Server, name: &str) -> bool {
-    server.command(&["EXISTS", &format!("tickwheel:lease:{{{name}}}:holder")])
 }
 
 /// Polls a future a few times, until the request that it sent is answered, say.
@@ -97,7 +99,7 @@ fn a_lease_of_an_ended_runtime_is_given_up_on_another() {
         let outcome = soon(released.release()).await;
         assert!(matches!(outcome, Err(Error::NoRuntime)), "{outcome:?}");
         drop(dropped);
-        until(|| async { !exists(&server, "released") && !exists(&server, "dropped") }).await;
+        until(|| async { !is_held(&server, "released") && !is_held(&server, "dropped") }).await;
     });
 }
 
@@ -113,7 +115,7 @@ fn a_release_goes_on_on_the_runtime_that_polls_it() {
     drop(second);
     server.cont();
     assert!(third.block_on(soon(releasing)).unwrap());
-    assert!(!exists(&server, "x"));
+    assert!(!is_held(&server, "x"));
 }
 
 /// Its lease is renewed by nobody, and nobody but the future itself can say so.
@@ -143,7 +145,7 @@ fn a_lease_that_is_dropped_elsewhere_is_released_there() {
     let lease = undriven.block_on(leases.acquire("x", MINUTE)).unwrap();
     runtime().block_on(async {
         drop(lease);
-        until(|| async { !exists(&server, "x") }).await;
+        until(|| async { !is_held(&server, "x") }).await;
     });
 }
 
@@ -250,7 +252,7 @@ fn an_acquire_that_is_kept_with_its_answer_blocks_no_other() {
     server.stop();
     undriven.block_on(async { assert!((&mut kept).now_or_never().is_none()) });
     server.cont();
-    until_without_runtime(|| exists(&server, "x"));
+    until_without_runtime(|| is_held(&server, "x"));
     driven.block_on(async {
         let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
         // It has lost its place, and takes its answer for nothing.
@@ -292,26 +294,22 @@ fn a_subscription_is_made_again_when_its_runtime_has_ended() {
     let (server, served) = (Server::start(), background());
     let notifications = Notifications::of(server.client());
     let leases = leases(&server, &served).notifications(&notifications);
-    let subscribers = || -> u64 {
-        let channel = "tickwheel:lease:{x}:released";
-        server.command::<(String, u64)>(&["PUBSUB", "NUMSUB", channel]).1
-    };
     let held = served.block_on(leases.acquire("x", MINUTE)).unwrap();
     let (first, second) = (runtime(), runtime());
     let mut waiting = Box::pin(leases.acquire("x", MINUTE));
     first.block_on(async {
         until(|| {
             assert!(waiting.as_mut().now_or_never().is_none());
-            async { subscribers() == 1 }
+            async { listeners(&server, "x") == 1 }
         })
         .await;
     });
     drop(first);
-    until_without_runtime(|| subscribers() == 0);
+    until_without_runtime(|| listeners(&server, "x") == 0);
     second.block_on(async {
         until(|| {
             assert!(waiting.as_mut().now_or_never().is_none());
-            async { subscribers() == 1 }
+            async { listeners(&server, "x") == 1 }
         })
         .await;
         held.release().await.unwrap();

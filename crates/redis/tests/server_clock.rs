@@ -5,24 +5,17 @@ mod support;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
-use redis::aio::ConnectionManager;
 use support::{
-    connect,
     jobs::{next, queue},
+    leases::leases,
     server::Server,
     soon, until,
 };
-use tickwheel::Wheel;
-use tickwheel_redis::Leases;
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: i64 = 3600;
-
-async fn leases(server: &Server) -> Leases<ConnectionManager> {
-    Leases::new(&Wheel::new(), connect(&server.url()).await)
-}
 
 /// The machine's clock and the server's, apart by no more than a loaded machine makes them.
 fn assert_off_by(server: &Server, seconds: i64) {
@@ -43,7 +36,7 @@ fn assert_off_by(server: &Server, seconds: i64) {
 #[tokio::test]
 async fn a_step_forward_ends_leases_and_their_holders_hear() {
     let server = Server::start_with_own_clock();
-    let (first, second) = (leases(&server).await, leases(&server).await);
+    let (first, second) = (leases(&server.url()).await, leases(&server.url()).await);
     let ttl = 20 * SECOND;
     let held = first.acquire("x", ttl).await.unwrap();
     server.set_clock(HOUR);
@@ -65,7 +58,7 @@ async fn a_step_forward_ends_leases_and_their_holders_hear() {
 #[tokio::test]
 async fn a_step_back_keeps_leases_and_tokens_grow_all_the_same() {
     let server = Server::start_with_own_clock();
-    let (first, second) = (leases(&server).await, leases(&server).await);
+    let (first, second) = (leases(&server.url()).await, leases(&server.url()).await);
     let held = first.acquire("x", 3 * SECOND).await.unwrap();
     server.set_clock(-HOUR);
     assert_off_by(&server, -HOUR);

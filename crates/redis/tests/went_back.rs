@@ -7,13 +7,12 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    connect,
     jobs::{next_after_errors, queue},
+    leases::{is_held, leases},
     server::Server,
     soon, until,
 };
-use tickwheel::Wheel;
-use tickwheel_redis::{Cancelled, Leases};
+use tickwheel_redis::Cancelled;
 use tokio::time::Instant;
 
 const SHORT: Duration = Duration::from_secs(5);
@@ -31,10 +30,9 @@ fn go_back(server: &mut Server) {
 #[tokio::test]
 async fn a_lease_that_was_forgotten_is_lost_and_the_next_token_is_greater() {
     let mut server = Server::start();
-    let leases = || async { Leases::new(&Wheel::new(), connect(&server.url()).await) };
-    let (first, second) = (leases().await, leases().await);
+    let (first, second) = (leases(&server.url()).await, leases(&server.url()).await);
     drop(soon(first.acquire("x", MINUTE)).await.unwrap());
-    until(|| async { !server.command::<bool>(&["EXISTS", "tickwheel:lease:{x}:holder"]) }).await;
+    until(|| async { !is_held(&server, "x") }).await;
     remember(&server);
     let held = soon(first.acquire("x", 10 * SHORT)).await.unwrap();
     go_back(&mut server);
@@ -51,7 +49,7 @@ async fn a_lease_that_was_forgotten_is_lost_and_the_next_token_is_greater() {
 #[tokio::test]
 async fn a_release_that_was_forgotten_runs_out() {
     let mut server = Server::start();
-    let leases = Leases::new(&Wheel::new(), connect(&server.url()).await);
+    let leases = leases(&server.url()).await;
     let held = soon(leases.acquire("x", SHORT)).await.unwrap();
     remember(&server);
     let token = held.token();

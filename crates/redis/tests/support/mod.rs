@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod faulty;
 pub mod folder;
 pub mod jobs;
+pub mod leases;
 pub mod process;
 pub mod proxy;
 pub mod sentinels;

@@ -95,7 +95,7 @@ impl<T> Scoped<T> {
         });
         // The scope around a value that has no deadline of its own does not end it.
         let Some(deadline) = deadline.filter(|_| own_deadline.is_some()) else {
-            // That of a scope in which it was polled before.
+            // The timer of an enclosing scope in which the value was polled before.
             *this.timer = None;
             return polled.map(|(output, _)| Ok(output));
         };

@@ -225,10 +225,7 @@ impl Snapshot {
             let left = shard.clock.start_of(site.due).since(now).to_duration();
             let within = tick.iter().chain(&bounds).position(|bound| left <= *bound);
             self.due_within[within.unwrap_or(1 + bounds.len())] += 1;
-            // A wheel has no levels that no deadline could reach.
-            if let Some(level) = self.levels.get_mut(site.level) {
-                level.add(site.bucket);
-            }
+            self.levels[site.level].add(site.bucket);
         });
         pending
     }

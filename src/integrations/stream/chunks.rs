@@ -34,7 +34,7 @@ pin_project! {
     pub struct ChunksTimeout<S: Stream> {
         #[pin]
         pub(super) stream: Fuse<S>,
-        // Out of the wheel once the stream has ended. A full chunk leaves it to the next.
+        // A full chunk leaves it pending for the next chunk, whose first item resets it.
         pub(super) sleep: Sleep,
         pub(super) duration: Duration,
         pub(super) items: Vec<S::Item>,

@@ -230,24 +230,8 @@ wraps_a_service! {
 }
 
 impl<S, D, R: Clone, B> Deadline<S, D, R, B> {
-    /// Calls the inner service, inside the scope of a request that has `left` from now, with what `prepare`
-    /// returns for the scope that its bodies are to keep.
-    fn call_within<Prepared>(
-        &mut self,
-        left: Option<Duration>,
-        limits_bodies: bool,
-        prepare: impl FnOnce(BodyScope) -> Prepared,
-    ) -> DeadlineFuture<S::Future, R, B>
-    where
-        S: Service<Prepared>,
-    {
-        let mut scope = BodyScope::default();
-        let response = within_from_now(left, |start| {
-            if limits_bodies {
-                scope = BodyScope::current(start);
-            }
-            self.inner.call(prepare(scope))
-        });
+    /// Returns the future of a request whose response body is to keep `scope`.
+    fn answer<F>(&self, response: Within<F>, scope: BodyScope) -> DeadlineFuture<F, R, B> {
         DeadlineFuture {
             response,
             respond: self.layer.respond.clone(),
@@ -261,7 +245,26 @@ serves_in_time! {
     impl[D: Option<Duration>] Deadline<S, D> => DeadlineFuture,
     |service, request| {
         let left = (service.layer.left)(&request);
-        service.call_within(left, false, |_| request)
+        let response = within_from_now(left, |_| service.inner.call(request));
+        service.answer(response, BodyScope::default())
+    }
+}
+
+impl<S, D, R: Clone> Deadline<S, D, R, bool> {
+    /// Calls the inner service inside the scope of `request`, which both bodies keep if they are limited.
+    fn call_with_bodies<Sent>(&mut self, request: Request<Sent>) -> DeadlineFuture<S::Future, R, bool>
+    where
+        S: Service<Request<DeadlineBody<Sent>>>,
+        D: Fn(&Request<Sent>) -> Option<Duration>,
+    {
+        let mut scope = BodyScope::default();
+        let response = within_from_now((self.layer.left)(&request), |start| {
+            if self.layer.bodies {
+                scope = BodyScope::current(start);
+            }
+            self.inner.call(scope.of_request(request))
+        });
+        self.answer(response, scope)
     }
 }
 
@@ -279,8 +282,7 @@ where
     }
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        let (left, limits_bodies) = ((self.layer.left)(&request), self.layer.bodies);
-        self.call_within(left, limits_bodies, |scope| scope.of_request(request))
+        self.call_with_bodies(request)
     }
 }
 
@@ -299,8 +301,7 @@ where
     }
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        let (left, limits_bodies) = ((self.layer.left)(&request), self.layer.bodies);
-        self.call_within(left, limits_bodies, |scope| scope.of_request(request))
+        self.call_with_bodies(request)
     }
 }
 
@@ -343,7 +344,7 @@ where
         let this = self.project();
         Poll::Ready(match ready!(this.response.poll(cx)) {
             Ok(outcome) => outcome.map(|response| this.scope.of_response(response)),
-            // The deadline has passed, and does not limit the answer to that.
+            // The body of this answer has no deadline, because that of the request has passed.
             Err(elapsed) => Ok(BodyScope::default().of_response((this.respond)(elapsed))),
         })
     }

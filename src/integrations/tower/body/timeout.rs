@@ -75,7 +75,7 @@ pin_project! {
         timeout: Duration,
         // It stays in the wheel when a frame comes, so that the next gap is a reset of it.
         sleep: Sleep,
-        // The sleep is for the gap in which the body is, and not for the last one.
+        // Whether the sleep times the current gap or still the previous one.
         is_set: bool,
         name: &'static str,
     }

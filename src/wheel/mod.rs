@@ -99,20 +99,17 @@ impl Drop for Handles {
 
 impl Wheel {
     fn assemble(shared: Arc<Shared>) -> Wheel {
-        let is_global = shared.wheel == WheelId::GLOBAL;
-        if !is_global {
+        if shared.wheel != WheelId::GLOBAL {
             let wheels = WHEELS.fetch_add(1, Ordering::Relaxed) + 1;
             if wheels > MANY_WHEELS && !WARNED.swap(true, Ordering::Relaxed) {
                 events::too_many_wheels(wheels);
             }
         }
         let permits = Arc::new(Permits::new(shared.settings.max_pending));
-        let stripes = 0..CORES.next_power_of_two();
-        let references = stripes.clone().map(|_| WheelRef::new(&shared));
-        let rosters = stripes.map(|_| Rosters::new(&permits));
+        let stripes = CORES.next_power_of_two();
         Wheel(Arc::new(Handles {
-            references: references.collect(),
-            rosters: rosters.collect(),
+            references: (0..stripes).map(|_| WheelRef::new(&shared)).collect(),
+            rosters: (0..stripes).map(|_| Rosters::new(&permits)).collect(),
             permits,
             closing: Mutex::new(()),
             shared,

@@ -817,6 +817,7 @@ async fn scopes_are_counted_under_a_label() {
     let mut cancelled = Box::pin(checkout.until(Instant::now() + SECOND, pending::<()>()));
     assert!(futures::poll!(&mut cancelled).is_pending());
     assert_eq!(stats(&wheel).pending, 1);
+    assert_eq!(wheel.pending(), 1, "the scope waits on the wheel of its label");
     drop(cancelled);
     drop(checkout.within(SECOND, pending::<()>()));
     // Of the four seconds that it has, it needs one and a half.

@@ -244,7 +244,7 @@ impl Shard {
     /// Returns when the driver should visit for an entry that has just been put into its bucket.
     #[inline(always)]
     fn visit_for(&self, wheel: &TimingWheel<Waker>, tick: Tick, due: Moment) -> Moment {
-        if wheel.is_crowded() {
+        if wheel.is_crowded(tick) {
             self.visit_in_crowd(wheel, tick)
         } else {
             due

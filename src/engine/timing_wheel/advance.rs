@@ -275,11 +275,12 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Returns whether the wheel has so many timers that to spread them takes long.
+    /// Returns whether the wheel has so many timers that to spread them takes long, and one that is due at `due` is to
+    /// be spread with them.
     #[inline]
-    pub(crate) fn is_crowded(&self) -> bool {
-        // As many as that are spread in one step, when their bucket begins.
-        self.entries.len() > STEP
+    pub(crate) fn is_crowded(&self, due: Tick) -> bool {
+        // As many as that are spread in one step, when their bucket begins. On the finest level, nothing is spread.
+        self.entries.len() > STEP && due > self.levels[0].last_tick
     }
 
     /// Returns the tick at which a crowded wheel wants a visit for a timer that has been inserted for `due`: half

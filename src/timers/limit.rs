@@ -69,7 +69,7 @@ impl Wheel {
 pub(crate) struct Permit<M> {
     roster: Arc<Roster<M>>,
     /// The place on the roster of what waits, if it has waited.
-    place: Option<usize>,
+    place: Option<u32>,
 }
 
 impl<M> Permit<M> {

@@ -129,15 +129,20 @@ impl<M> Roster<M> {
     }
 
     /// Adds a member and returns its place, or `None` if the roster has been closed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the roster has four billion members.
     #[inline]
-    pub(crate) fn add(&self, member: M) -> Option<usize> {
-        lock(&self.members).as_mut().map(|members| members.insert(member))
+    pub(crate) fn add(&self, member: M) -> Option<u32> {
+        let place = lock(&self.members).as_mut()?.insert(member);
+        Some(u32::try_from(place).expect("a roster has at most four billion members"))
     }
 
-    pub(crate) fn remove(&self, place: usize) {
+    pub(crate) fn remove(&self, place: u32) {
         let mut guard = lock(&self.members);
         let Some(members) = guard.as_mut() else { return };
-        let member = members.remove(place);
+        let member = members.remove(place as usize);
         if members.is_empty() && members.capacity() > RETAINED {
             // After a burst, an empty roster frees its memory.
             let emptied = mem::take(members);
@@ -157,12 +162,12 @@ impl<M> Roster<M> {
 
 impl Roster<Waker> {
     /// Makes a place wake another task. Returns `false` if the roster has been closed.
-    pub(crate) fn redirect(&self, place: usize, waker: &Waker) -> bool {
+    pub(crate) fn redirect(&self, place: u32, waker: &Waker) -> bool {
         let mut guard = lock(&self.members);
         let Some(members) = guard.as_mut() else {
             return false;
         };
-        if members[place].will_wake(waker) {
+        if members[place as usize].will_wake(waker) {
             return true;
         }
         drop(guard);
@@ -170,7 +175,7 @@ impl Roster<Waker> {
         // place, who is here, changes it.
         let new = waker.clone();
         let former = match lock(&self.members).as_mut() {
-            Some(members) => Ok(mem::replace(&mut members[place], new)),
+            Some(members) => Ok(mem::replace(&mut members[place as usize], new)),
             None => Err(new),
         };
         former.is_ok()

@@ -24,6 +24,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use crate::{
     engine::{
         clock::{Moment, Reading},
+        shared::WheelRef,
         sync::{Mutex, MutexGuard, lock},
         timer::Timer,
     },
@@ -44,7 +45,8 @@ pub(super) struct Task<F: Future> {
 }
 
 struct State<F: Future> {
-    deadline: Moment,
+    /// In no shard before and after the wait. It keeps the deadline.
+    timer: Timer,
     progress: Progress<F>,
     /// The waker of the task that awaits the handle.
     join_waker: Option<Waker>,
@@ -63,7 +65,6 @@ struct Wait<F> {
     future: F,
     /// Dropped when the wait ends, because it would keep the descriptors of a runtime that has ended.
     runtime: Handle,
-    timer: Timer,
     /// Its place on the roster refers to this task.
     permit: Permit<UnstartedTask>,
 }
@@ -93,13 +94,18 @@ impl<F: Future> State<F> {
     /// drops the entry's waker, which is a reference to this task, but not the last one.
     #[inline]
     fn end_wait(&mut self, next: Progress<F>) -> Option<Wait<F>> {
-        if let Progress::Waiting(wait) = &mut self.progress {
-            drop(wait.timer.end());
-            if let Progress::Waiting(wait) = mem::replace(&mut self.progress, next) {
-                return Some(wait);
-            }
+        if !self.is_waiting() {
+            return None;
         }
-        None
+        drop(self.timer.end());
+        match mem::replace(&mut self.progress, next) {
+            Progress::Waiting(wait) => Some(wait),
+            _ => None,
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(self.progress, Progress::Waiting(_))
     }
 }
 
@@ -134,10 +140,10 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         if permit.enroll(task.clone()).is_ok() {
             // What has woken the task so far has found nothing to start or to end.
             has_to_wake = !timer.has_entry() || timer.is_undriven();
+            state.timer = timer;
             state.progress = Progress::Waiting(Wait {
                 future,
                 runtime,
-                timer,
                 permit,
             });
         }
@@ -150,7 +156,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
 
     fn new(deadline: Moment, progress: Progress<F>) -> Arc<Task<F>> {
         let state = State {
-            deadline,
+            timer: Timer::at(WheelRef::GLOBAL, deadline),
             progress,
             join_waker: None,
         };
@@ -160,9 +166,8 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     }
 
     /// Ends the wait of a task that will not start, and wakes the task that awaits the handle. Returns `false`
-    /// if the wait had already ended.
-    fn give_up(&self) -> bool {
-        let mut state = lock(&self.state);
+    /// if the wait had already ended. The caller holds the lock of the state.
+    fn give_up(mut state: MutexGuard<'_, State<F>>) -> bool {
         let Some(wait) = state.end_wait(Progress::Never(ScheduleError::Cancelled)) else {
             return false;
         };
@@ -200,16 +205,15 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
     /// ends the task, too.
     fn wake(self: Arc<Self>) {
         let mut state = lock(&self.state);
-        let Progress::Waiting(Wait { timer, .. }) = &mut state.progress else {
+        if !state.is_waiting() {
             return;
-        };
-        if timer.has_lost_engine() || timer.is_undriven() {
-            drop(state);
-            self.give_up();
+        }
+        if state.timer.has_lost_engine() || state.timer.is_undriven() {
+            Task::give_up(state);
             return;
         }
         // The state stays locked, because a task that is due must no longer be reset.
-        if timer.poll_with(|| Waker::from(self.clone())).is_ready() {
+        if state.timer.poll_with(|| Waker::from(self.clone())).is_ready() {
             self.start(state);
         }
     }
@@ -218,7 +222,7 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
 impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
     fn hand_back(&self, joiners: &mut Vec<Waker>) -> Option<ScheduledTask> {
         let mut state = lock(&self.state);
-        let deadline = state.deadline.instant();
+        let deadline = state.timer.deadline().instant();
         let wait = state.end_wait(Progress::Never(ScheduleError::Shutdown))?;
         joiners.extend(state.join_waker.take());
         drop(state);
@@ -229,7 +233,7 @@ impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
 
 impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
     fn deadline(&self) -> Instant {
-        lock(&self.state).deadline.instant()
+        lock(&self.state).timer.deadline().instant()
     }
 
     fn stage(&self) -> Stage {
@@ -243,19 +247,16 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
     }
 
     fn cancel(&self) -> bool {
-        self.give_up()
+        Task::give_up(lock(&self.state))
     }
 
     fn reset(&self, deadline: Instant) -> bool {
         let mut state = lock(&self.state);
-        let Progress::Waiting(Wait { timer, .. }) = &mut state.progress else {
+        if !state.is_waiting() {
             return false;
-        };
-        let deadline = Moment::of(deadline);
-        let waker = timer.reset(deadline);
-        let is_due = timer.has_completed();
-        state.deadline = deadline;
-        if is_due {
+        }
+        let waker = state.timer.reset(Moment::of(deadline));
+        if state.timer.has_completed() {
             // Here, and not by the waker, because a reset to a later deadline could come before that, and then
             // the timer would start anew in whichever runtime the waker is called, or panic outside of all.
             self.start(state);

@@ -633,7 +633,9 @@ impl Shard {
             cancelled: registered - expired,
         });
         drop(state);
-        wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
+        let Some(wheel) = wheel else { return };
+        wakers.reserve(wheel.len());
+        wheel.into_values().for_each(|waker| wakers.push(waker));
     }
 }
 

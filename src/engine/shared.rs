@@ -132,7 +132,6 @@ impl WheelRef {
 
     /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not
     /// ended.
-    #[inline]
     pub(in crate::engine) fn builder_runtime(&self) -> Option<Id> {
         self.0.as_ref()?.shared.builder_runtime()
     }
@@ -201,6 +200,7 @@ impl Shared {
 
     /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not
     /// ended.
+    #[inline]
     pub(crate) fn builder_runtime(&self) -> Option<Id> {
         let given = self.builder_runtime.as_ref()?;
         (!given.has_ended.load(Ordering::Relaxed)).then_some(given.id)

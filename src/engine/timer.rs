@@ -212,11 +212,13 @@ impl Timer {
     }
 
     /// Returns whether the timer waits in a shard that nobody drives, so that nothing will wake its waker.
+    #[inline]
     pub(crate) fn is_undriven(&self) -> bool {
         matches!(&self.phase, Phase::Waiting(wait) if wait.shard.is_undriven())
     }
 
     /// Returns whether the timer waits for an entry that has not expired.
+    #[inline]
     pub(crate) fn has_entry(&self) -> bool {
         matches!(&self.phase, Phase::Waiting(wait) if wait.due > wait.shard.horizon())
     }
@@ -567,8 +569,9 @@ impl Timer {
     #[inline]
     pub(crate) fn end(&mut self) -> Option<Waker> {
         match self.phase.take() {
-            Phase::Waiting(wait) => wait.shard.cancel(wait.key, wait.due),
-            Phase::Apart(..) => None,
+            // By the horizon, the entry is gone or is the driver's to free, which takes no lock here.
+            Phase::Waiting(wait) if wait.due > wait.shard.horizon() => wait.shard.cancel(wait.key, wait.due),
+            _ => None,
         }
     }
 

@@ -15,7 +15,7 @@ use tickwheel_exported::Source;
 use crate::{
     error::{Error, check_name},
     exported::Watched,
-    server::{connection::Connection, erased::connected, notifications::Notifications, policy::Policy},
+    server::{connection::Connection, erased::connected, eviction::Eviction, notifications::Notifications},
 };
 
 mod claim;
@@ -90,7 +90,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// Creates a handle of the queue `name`, with one partition and without notifications. It does not
     /// contact Redis before its first use.
     pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
-        let server = connected(connection, Policy::for_keys_that_stay());
+        let server = connected(connection, Eviction::for_keys_that_stay());
         DelayedJobs::with(Queue::new(
             wheel.clone(),
             server,

@@ -7,7 +7,7 @@ use tickwheel::SleepError;
 use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
-    calls::{Calls, LeaseClient, Taken},
+    calls::{Calls, LeaseClient, OtherHolder},
     lease::{Held, Lease},
     line::{Undo, Waiter},
     state::{LeaseState, Terms},
@@ -48,7 +48,7 @@ impl<'a> Asking<'a> {
     pub(super) async fn attempt(
         &mut self,
         waiter: Option<&Waiter<'_>>,
-    ) -> Result<Result<Lease, Taken>, Error> {
+    ) -> Result<Result<Lease, OtherHolder>, Error> {
         let validity = self.terms.validity();
         let mut entry = LocalEntry::until(&self.client.wheel, Instant::now() + validity);
         enter(&mut entry).await?;
@@ -67,7 +67,7 @@ impl<'a> Asking<'a> {
         let answer = loop {
             let asked = Instant::now();
             let ask = async {
-                self.client.server.check_policy().await?;
+                self.client.server.check_eviction().await?;
                 calls.acquire(standing).await
             };
             let answer = tokio::select! {
@@ -85,9 +85,9 @@ impl<'a> Asking<'a> {
         };
         match answer {
             Ok(Ok(token)) => self.hold(waiter, token, calls, sent, entry),
-            Ok(Err(taken)) => {
+            Ok(Err(other)) => {
                 self.unsure = None;
-                Ok(Err(taken))
+                Ok(Err(other))
             }
             Err(error) => {
                 if error.is_refusal() && !repeated {
@@ -120,7 +120,7 @@ impl<'a> Asking<'a> {
         calls: Arc<Calls>,
         sent: Instant,
         entry: LocalEntry,
-    ) -> Result<Result<Lease, Taken>, Error> {
+    ) -> Result<Result<Lease, OtherHolder>, Error> {
         let state = LeaseState::new(self.terms, sent, jittered);
         let validity = Validity::new(state.valid_until());
         if validity.is_lost() {
@@ -130,7 +130,7 @@ impl<'a> Asking<'a> {
         }
         if waiter.is_some_and(|waiter| waiter.holds().is_err()) {
             self.give_back();
-            return Ok(Err(Taken {
+            return Ok(Err(OtherHolder {
                 left: Some(Duration::ZERO),
                 token: None,
             }));

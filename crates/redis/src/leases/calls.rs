@@ -62,9 +62,9 @@ pub(super) struct Calls {
     pub(super) ttl: Duration,
 }
 
-/// A lease that somebody else holds.
+/// Who holds a lease that was asked for in vain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct OtherHolder {
     /// For how long it is held unless it is renewed, or `None` if it does not expire.
     pub(super) left: Option<Duration>,
     /// The holder's token.
@@ -93,7 +93,10 @@ impl Calls {
     }
 
     /// Asks for the lease. Returns the token. Whoever does not wait for it has no `standing`.
-    pub(super) async fn acquire(&self, standing: Option<Standing>) -> Result<Result<u64, Taken>, Error> {
+    pub(super) async fn acquire(
+        &self,
+        standing: Option<Standing>,
+    ) -> Result<Result<u64, OtherHolder>, Error> {
         let (group, waited, seen) = match standing {
             Some(standing) => (standing.group.to_string(), standing.waited, standing.seen),
             None => Default::default(),
@@ -114,7 +117,7 @@ impl Calls {
         // The tokens arrive as text, because they come close to the largest integer that a Lua number represents
         // exactly.
         let (token, left, holder): (Option<u64>, Option<u64>, Option<String>) = self.send(call).await?;
-        Ok(token.ok_or_else(|| Taken {
+        Ok(token.ok_or_else(|| OtherHolder {
             left: left.map(Duration::from_millis),
             token: holder.and_then(|token| token.parse().ok()),
         }))

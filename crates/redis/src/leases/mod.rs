@@ -11,8 +11,8 @@ use crate::{
     error::{Error, check_name},
     exported::Watched,
     server::{
-        connection::Connection, erased::connected, keys::Tag, notifications::Notifications, policy::Policy,
-        retry::Backoff,
+        connection::Connection, erased::connected, eviction::Eviction, keys::Tag,
+        notifications::Notifications, retry::Backoff,
     },
     timers::LocalEntry,
 };
@@ -30,7 +30,7 @@ mod state;
 mod windows;
 
 use acquire::Asking;
-use calls::{LeaseClient, Taken};
+use calls::{LeaseClient, OtherHolder};
 use lease_stats::LeaseStats;
 use state::Terms;
 
@@ -77,8 +77,8 @@ const POLL: Duration = Duration::from_secs(1);
 /// The first such time of one that nobody tells of a release, after which it grows. A lease that changes
 /// hands quickly has another holder by then, and whoever finds another holder is entered into the line.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
-/// The first pause of an `acquire` that has failed.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The first pause after a request that has failed.
+const FIRST_ASK_AGAIN: Duration = Duration::from_millis(100);
 
 impl<C: Connection> Leases<C> {
     /// Creates leases on the server or cluster of `connection`, timed by `wheel`.
@@ -100,7 +100,7 @@ impl<C: Connection> Leases<C> {
         Leases {
             client: Arc::new(LeaseClient {
                 wheel: wheel.clone(),
-                server: connected(connection, Policy::for_keys_that_expire()),
+                server: connected(connection, Eviction::for_keys_that_expire()),
                 prefix: prefix.into(),
                 waiters: Arc::default(),
                 keepers: Arc::default(),
@@ -241,8 +241,8 @@ impl<C: Connection> Leases<C> {
         let waiter = self.client.waiters.waiter(calls::line(&tag));
         waiter.first().await;
         let mut asking = Asking::new(&self.client, name, &tag, terms);
-        let mut backoff = Backoff::new(FIRST_PAUSE, POLL);
-        let mut look_again = FIRST_LOOK;
+        let backoff = || Backoff::new(FIRST_ASK_AGAIN, POLL);
+        let (mut failing, mut look) = (backoff(), FIRST_LOOK);
         // Redis would only confirm what is known here.
         let mut known_as_held = waiter.is_held_here();
         loop {
@@ -258,22 +258,17 @@ impl<C: Connection> Leases<C> {
                 }
                 match answer {
                     Ok(Ok(lease)) => return Ok(lease),
-                    Ok(Err(Taken { left, token })) => {
+                    Ok(Err(OtherHolder { left, token })) => {
                         waiter.saw(token);
-                        backoff = Backoff::new(FIRST_PAUSE, POLL);
+                        failing = backoff();
+                        let longest = if self.notifications.is_some() { POLL } else { look };
+                        look = (look * 4).min(POLL);
                         // A millisecond more, so that it has gone.
-                        let pause = left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL));
-                        if self.notifications.is_some() {
-                            pause
-                        } else {
-                            let pause = pause.min(look_again);
-                            look_again = (look_again * 4).min(POLL);
-                            pause
-                        }
+                        left.map_or(longest, |left| longest.min(left + Duration::from_millis(1)))
                     }
                     Err(error) if error.is_passing() => {
                         tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");
-                        backoff.next_pause()
+                        failing.next_pause()
                     }
                     Err(error) => return Err(error),
                 }

@@ -25,7 +25,7 @@ const WINDOWS: usize = 32;
 const MOST: usize = 3;
 /// How long a request keeps its permit. A client without a timeout waits for longer, but no other request
 /// waits for that one.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST_PERMIT: Duration = Duration::from_secs(1);
 
 /// The windows of one keeper.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Windows {
         let permit = window.permit(deadline).await;
         let sent = Instant::now();
         let mut request = pin!(request);
-        let answer = match timers::until(sent + LONGEST, &mut request).await {
+        let answer = match timers::until(sent + LONGEST_PERMIT, &mut request).await {
             Some(answer) => {
                 if answer.as_ref().is_err_and(Error::is_unanswered) {
                     window.close();

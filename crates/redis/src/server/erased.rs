@@ -1,29 +1,43 @@
 //! `AnyConnection`: a connection with its type erased, so that only `Leases` and `DelayedJobs` are generic over it.
 
-use std::sync::Arc;
+use std::{any::Any, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, FutureExt};
-use redis::Value;
+use redis::{
+    Value,
+    cluster_async::ClusterConnection,
+    cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
+};
+use tokio::time::Instant;
 
-use super::{connection::Connection, policy::Policy, script::Call, silence::Silence};
-use crate::error::Error;
+use super::{
+    connection::{Connection, guarded},
+    eviction::Eviction,
+    reconnecting::Reconnecting,
+    script::Call,
+};
+use crate::{
+    error::Error,
+    mutex::Mutex,
+    timers::{sleep, until},
+};
 
 pub(crate) trait AnyConnection: Send + Sync {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;
     /// Returns an error if the server may evict keys that are in use.
-    fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>>;
+    fn check_eviction(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
 struct Connected<C> {
     connection: C,
-    policy: Policy,
+    eviction: Eviction,
     silence: Arc<Silence>,
 }
 
-pub(crate) fn connected(connection: impl Connection, policy: Policy) -> Arc<dyn AnyConnection> {
+pub(crate) fn connected(connection: impl Connection, eviction: Eviction) -> Arc<dyn AnyConnection> {
     Arc::new(Connected {
         connection,
-        policy,
+        eviction,
         silence: Arc::default(),
     })
 }
@@ -31,10 +45,98 @@ pub(crate) fn connected(connection: impl Connection, policy: Policy) -> Arc<dyn 
 impl<C: Connection> AnyConnection for Connected<C> {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>> {
         let (connection, silence) = (self.connection.clone(), self.silence.clone());
-        async move { call.send(&connection, &silence).await }.boxed()
+        async move {
+            let answer = guarded(call.query(connection.clone()));
+            let answer = silence
+                .look_elsewhere(&connection, call.first_key(), answer)
+                .await;
+            answer.map_err(|error| call.error(error))
+        }
+        .boxed()
     }
 
-    fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.policy.check(&self.connection).boxed()
+    fn check_eviction(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.eviction.check(&self.connection).boxed()
+    }
+}
+
+/// How long a call waits for its answer before another node is asked, and how long until that is asked
+/// again. Shorter than most clients' response timeouts, because a call that has failed asks nobody.
+const NODE_SILENCE: Duration = Duration::from_millis(250);
+
+/// What to do about a cluster that does not answer.
+///
+/// A cluster client learns from an error that a slot has moved. A master that is suspended, or whose machine
+/// has vanished, sends no error and leaves its connections open, so the client would keep using it for as
+/// long as TCP does, long after a replica has taken over. Any other node answers that the slot has moved,
+/// which makes the client read the slot map again.
+///
+/// One call of all that wait asks, because the client carries out nothing else while it reads the map. If
+/// there are more than fifty requests to a node that it has not sent by then, it waits for a second behind
+/// them before it asks the next one: a question by each of 500 calls held up a whole cluster for twenty
+/// seconds.
+#[derive(Debug, Default)]
+struct Silence {
+    /// When one of them asked another node.
+    asked: Mutex<Option<Instant>>,
+}
+
+impl Silence {
+    /// Waits for the answer to a call on `key`. While a cluster stays silent, one call at a time asks a random
+    /// node for its key.
+    async fn look_elsewhere<T>(
+        &self,
+        connection: &impl Connection,
+        key: &str,
+        answer: impl Future<Output = T>,
+    ) -> T {
+        if !is_cluster(connection) {
+            return answer.await;
+        }
+        let mut answer = pin!(answer);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                () = self.ask_in_turn(connection, key) => {}
+            }
+        }
+    }
+
+    /// Waits for a while, and asks unless another call has done so meanwhile.
+    async fn ask_in_turn(&self, connection: &impl Connection, key: &str) {
+        sleep(NODE_SILENCE).await;
+        {
+            let mut asked = self.asked.lock();
+            if asked.is_some_and(|asked| asked.elapsed() < NODE_SILENCE) {
+                return;
+            }
+            *asked = Some(Instant::now());
+        }
+        until(Instant::now() + NODE_SILENCE, ask_any(connection, key)).await;
+    }
+}
+
+/// Asks a random node for a key. Whatever the owner of the slot answers is of no interest.
+async fn ask_any(connection: &impl Connection, key: &str) {
+    let Some(mut cluster) = cluster(connection) else {
+        return;
+    };
+    // The scripts use GET too, so access control permits it.
+    let mut command = redis::cmd("GET");
+    command.arg(key);
+    let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+    let _ = guarded(cluster.route_command(command, random)).await;
+}
+
+fn is_cluster(connection: &dyn Any) -> bool {
+    connection.is::<ClusterConnection>() || connection.is::<Reconnecting<ClusterConnection>>()
+}
+
+/// Returns the connection to a cluster that is there at present.
+fn cluster(connection: &dyn Any) -> Option<ClusterConnection> {
+    match connection.downcast_ref::<Reconnecting<ClusterConnection>>() {
+        Some(reconnecting) => reconnecting.present(),
+        None => connection.downcast_ref::<ClusterConnection>().cloned(),
     }
 }

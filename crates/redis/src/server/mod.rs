@@ -3,13 +3,12 @@
 pub(crate) mod answer;
 pub(crate) mod connection;
 pub(crate) mod erased;
+pub(crate) mod eviction;
 pub(crate) mod first_use;
 pub(crate) mod keys;
 pub(crate) mod nonce;
 pub(crate) mod notifications;
-pub(crate) mod policy;
 pub(crate) mod reconnecting;
 pub(crate) mod retry;
 pub(crate) mod script;
 pub mod sentinel;
-mod silence;

@@ -10,8 +10,8 @@ use super::{erased::AnyConnection, nonce::random_part, script::Call};
 use crate::{error::Error, timers};
 
 /// The pauses after a call's failed attempts.
-const FIRST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_millis(500);
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LONGEST_RETRY: Duration = Duration::from_millis(500);
 
 /// Pauses that double, of which up to a half is left out at random.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Attempts {
             began: Instant::now(),
             deadline,
             attempt,
-            backoff: Backoff::new(FIRST, LONGEST),
+            backoff: Backoff::new(FIRST_RETRY, LONGEST_RETRY),
         }
     }
 

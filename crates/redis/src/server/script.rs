@@ -2,13 +2,9 @@
 
 use std::sync::OnceLock;
 
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
 
-use super::{
-    connection::{Connection, guarded},
-    keys::Tag,
-    silence::Silence,
-};
+use super::{connection::Connection, keys::Tag};
 use crate::error::Error;
 
 /// A Lua script that lives in a `static`.
@@ -127,27 +123,26 @@ impl Call {
         }
     }
 
-    /// Sends the call once.
-    ///
-    /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would
-    /// have to reach every node of a cluster, including those that are unavailable.
-    pub(crate) async fn send<T: FromRedisValue>(
-        &self,
-        connection: &impl Connection,
-        silence: &Silence,
-    ) -> Result<T, Error> {
-        let key = self.keys.first().map_or("", |key| key);
-        let answer = guarded(self.query(connection.clone()));
-        let answer = silence.look_elsewhere(connection, key, answer).await;
-        answer.map_err(|error| match error.code() {
+    /// Returns the key that decides to which node of a cluster the call goes.
+    pub(crate) fn first_key(&self) -> &str {
+        self.keys.first().map_or("", |key| key)
+    }
+
+    /// Returns the error of a call for that of its connection.
+    pub(crate) fn error(&self, error: RedisError) -> Error {
+        match error.code() {
             Some("WRONGTYPE") => Error::WrongType {
                 keys: self.keys.clone(),
             },
             _ => Error::Redis(error),
-        })
+        }
     }
 
-    async fn query<T: FromRedisValue>(&self, mut connection: impl Connection) -> RedisResult<T> {
+    /// Sends the call once.
+    ///
+    /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would
+    /// have to reach every node of a cluster, including those that are unavailable.
+    pub(crate) async fn query(&self, mut connection: impl Connection) -> RedisResult<Value> {
         let sent = self
             .command("EVALSHA", self.script.hash())
             .query_async(&mut connection)

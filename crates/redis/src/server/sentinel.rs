@@ -176,8 +176,8 @@ const SENTINELS_LIMIT: Duration = Duration::from_secs(3);
 /// How long a sentinel may be silent that is listened to, before it is pinged.
 const SENTINEL_SILENCE: Duration = Duration::from_secs(5);
 /// The pauses before another sentinel is listened to.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const FIRST_LISTEN_AGAIN: Duration = Duration::from_millis(100);
+const LONGEST_LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// The pause before the sentinels are asked again for a master that none of them seems to know.
 const PAUSE_FOR_FAILOVER: Duration = Duration::from_millis(250);
 /// The channel on which sentinels publish that there is another master.
@@ -212,7 +212,7 @@ impl Master {
 
     /// Completes when the master is at another address.
     async fn moves_from(&self, address: &str) {
-        let first = || Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let first = || Backoff::new(FIRST_LISTEN_AGAIN, LONGEST_LISTEN_AGAIN);
         let mut backoff = first();
         loop {
             let began = Instant::now();

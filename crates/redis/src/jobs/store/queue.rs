@@ -134,7 +134,7 @@ impl Queue {
         self.settings.check()?;
         let max_running = self.settings.max_running_of_each(self.partitions.len())?;
         let attempt = self.settings.answer_within;
-        repeat(attempt, deadline, || self.server.check_policy()).await?;
+        repeat(attempt, deadline, || self.server.check_eviction()).await?;
         let call = OPEN
             .call()
             .key(Tag::new(PREFIX, &self.name).key("partitions"))

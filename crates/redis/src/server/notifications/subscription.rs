@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    convert::Infallible,
     future::pending,
     mem,
     sync::{
@@ -128,8 +127,6 @@ enum Failure {
     NoAnswer,
     Closed,
     Redis(RedisError),
-    /// The subscription has been removed.
-    Removed,
 }
 
 impl From<RedisError> for Failure {
@@ -149,7 +146,6 @@ impl Failure {
             Failure::NoAnswer => "no answer".to_owned(),
             Failure::Closed => "the connection was closed".to_owned(),
             Failure::Redis(error) => error.to_string(),
-            Failure::Removed => "nobody listens".to_owned(),
         }
     }
 }
@@ -186,10 +182,9 @@ impl Task {
                 continue;
             }
             let began = Instant::now();
-            let Err(failure) = self.connect().await;
-            if matches!(failure, Failure::Removed) {
+            let Err(failure) = self.connect().await else {
                 return;
-            }
+            };
             self.stats.failures.increment();
             if self.has_resp2(&failure) {
                 if !self.stats.was_refused.swap(true, Ordering::Relaxed) {
@@ -218,8 +213,8 @@ impl Task {
             if error.kind() == ErrorKind::InvalidClientConfig)
     }
 
-    /// Connects, and serves the listeners until that fails.
-    async fn connect(&mut self) -> Result<Infallible, Failure> {
+    /// Connects, and serves the listeners until that fails or the subscription has been removed.
+    async fn connect(&mut self) -> Result<(), Failure> {
         let mut link = within(Link::open(&self.endpoint)).await?;
         // The first one takes the place of no other.
         if mem::replace(&mut self.was_connected, true) {
@@ -239,12 +234,14 @@ impl Task {
             .get(|subscription| subscription.wake(channel));
     }
 
-    async fn serve(&self, link: &mut Link) -> Result<Infallible, Failure> {
+    async fn serve(&self, link: &mut Link) -> Result<(), Failure> {
         let (mut subscribed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         // Kept over every `changed`, so that busy listeners do not put the ping off.
         let mut ping_at = Instant::now() + MESSAGE_SILENCE;
         loop {
-            let wanted = self.wanted().ok_or(Failure::Removed)?;
+            let Some(wanted) = self.wanted() else {
+                return Ok(());
+            };
             let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
             if !gone.is_empty() {
                 // Some servers answer as if there had been no subscription, which is what is wanted.

@@ -1,4 +1,4 @@
-//! Checks whether Redis may evict keys that are in use.
+//! `Eviction`: checks whether Redis may evict keys that are in use.
 
 use redis::{ErrorKind, ServerErrorKind, Value};
 
@@ -10,23 +10,23 @@ use crate::error::Error;
 
 /// The check of the eviction policy, made at first use.
 #[derive(Debug)]
-pub(crate) struct Policy {
+pub(crate) struct Eviction {
     keys_expire: bool,
     checked: FirstUse,
 }
 
-impl Policy {
+impl Eviction {
     /// Returns the check for keys that have a time to live, as those of leases do, which `volatile-*` evicts.
-    pub(crate) fn for_keys_that_expire() -> Policy {
-        Policy {
+    pub(crate) fn for_keys_that_expire() -> Eviction {
+        Eviction {
             keys_expire: true,
             checked: FirstUse::default(),
         }
     }
 
     /// Returns the check for keys that have no time to live, as those of queues.
-    pub(crate) fn for_keys_that_stay() -> Policy {
-        Policy {
+    pub(crate) fn for_keys_that_stay() -> Eviction {
+        Eviction {
             keys_expire: false,
             checked: FirstUse::default(),
         }

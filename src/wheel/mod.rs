@@ -78,10 +78,10 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 /// What all handles of a wheel share, dropped with the last of them.
 struct Handles {
     shared: Arc<Shared>,
-    /// References for new timers, by the thread that makes one.
+    /// References for new timers, by the thread that makes one. Like the rosters, there is one for each core.
     references: Box<[WheelRef]>,
     permits: Arc<Permits>,
-    /// Those whom a shutdown tells, by the thread on which they began to wait.
+    /// What a shutdown has to reach, by the thread on which it began to wait.
     rosters: Box<[Rosters]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
     closing: Mutex<()>,

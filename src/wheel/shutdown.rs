@@ -44,13 +44,11 @@ impl Wheel {
         if !self.permits().shut_down() {
             return unprocessed;
         }
-        let mut unstarted = Vec::new();
         for rosters in &self.0.rosters {
             wakers.extend(rosters.sleepers.close());
-            unstarted.extend(rosters.tasks.close());
-        }
-        for task in unstarted {
-            unprocessed.tasks.extend(task.hand_back(&mut wakers));
+            for task in rosters.tasks.close() {
+                unprocessed.tasks.extend(task.hand_back(&mut wakers));
+            }
         }
         // No lock is held from here on, because a waker may shut the wheel down.
         drop(closing);

@@ -67,6 +67,10 @@ fn value(exported: &[Exported], name: &str) -> f64 {
         .unwrap_or_else(|| panic!("{name} in {values:#?}"))
 }
 
+fn value_of(source: impl Source, name: &str) -> f64 {
+    value(&source.exported().unwrap(), name)
+}
+
 fn key(name: &str) -> String {
     format!("tickwheel:jobs:{{q:0}}:{name}")
 }
@@ -90,10 +94,7 @@ async fn deliveries_and_their_lateness_are_counted() {
     for n in 0..3 {
         assert!(jobs.schedule(&n.to_string(), Duration::ZERO, b"").await.unwrap());
     }
-    assert_eq!(
-        value(&jobs.source().exported().unwrap(), "jobs_lateness_seconds_count"),
-        0.0
-    );
+    assert_eq!(value_of(jobs.source(), "jobs_lateness_seconds_count"), 0.0);
     sleep(300 * MS).await;
     let mut worker = jobs.worker().start();
     for n in 1..=3 {
@@ -149,11 +150,11 @@ async fn deliveries_and_their_lateness_are_counted() {
     drop(worker);
     let mut worker = jobs.worker().look_ahead(MINUTE).start();
     assert!(jobs.schedule("ahead", 600 * MS, b"").await.unwrap());
-    let before = value(&jobs.source().exported().unwrap(), "jobs_lateness_seconds_sum");
+    let before = value_of(jobs.source(), "jobs_lateness_seconds_sum");
     next(&mut worker).await.done().await.unwrap();
-    let late = value(&jobs.source().exported().unwrap(), "jobs_lateness_seconds_sum") - before;
+    let late = value_of(jobs.source(), "jobs_lateness_seconds_sum") - before;
     assert!(late >= 0.0, "{late}");
-    assert_eq!(value(&jobs.source().exported().unwrap(), "jobs_lost_total"), 0.0);
+    assert_eq!(value_of(jobs.source(), "jobs_lost_total"), 0.0);
 }
 
 #[tokio::test]
@@ -162,7 +163,7 @@ async fn renewals_and_losses_of_jobs_are_counted() {
     let proxy = Proxy::start(server.port()).await;
     let jobs = DelayedJobs::new(&Wheel::new(), connect(&proxy.url()).await, "q");
     let mut worker = jobs.worker().lease(3 * SECOND).attempts(100).start();
-    let count = |name: &str| value(&jobs.source().exported().unwrap(), name);
+    let count = |name: &str| value_of(jobs.source(), name);
     assert!(jobs.schedule("done", Duration::ZERO, b"").await.unwrap());
     let job = next(&mut worker).await;
     until(|| async { count("jobs_renewals_total{outcome=renewed}") >= 2.0 }).await;
@@ -218,7 +219,7 @@ async fn a_time_limit_and_a_shutdown_are_losses() {
     let overdue = next(&mut worker).await;
     soon(overdue.lost()).await;
     drop(overdue);
-    let lost = || value(&jobs.source().exported().unwrap(), "jobs_lost_total");
+    let lost = || value_of(jobs.source(), "jobs_lost_total");
     assert_eq!(lost(), 1.0);
     let held = next(&mut worker).await;
     wheel.shutdown();
@@ -271,7 +272,7 @@ async fn a_sample_says_how_long_the_queue_is_and_how_late() {
     }
     let age = value(&exported, "jobs_sample_age_seconds");
     sleep(100 * MS).await;
-    assert!(value(&jobs.source().exported().unwrap(), "jobs_sample_age_seconds") >= age + 0.1);
+    assert!(value_of(jobs.source(), "jobs_sample_age_seconds") >= age + 0.1);
     drop(running);
 }
 
@@ -369,7 +370,7 @@ async fn damage_is_an_error_or_counted_as_due() {
     let error = jobs.sample().await.unwrap_err();
     assert!(matches!(error, Error::WrongType { .. }), "{error}");
     assert_eq!(
-        value(&jobs.source().exported().unwrap(), "jobs_waiting"),
+        value_of(jobs.source(), "jobs_waiting"),
         1.0,
         "the last sample that succeeded"
     );
@@ -380,7 +381,7 @@ async fn leases_are_counted() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
     let leases = Leases::new(&Wheel::new(), connect(&proxy.url()).await);
-    let count = |name: &str| value(&leases.source().exported().unwrap(), &format!("leases_{name}"));
+    let count = |name: &str| value_of(leases.source(), &format!("leases_{name}"));
     let lease = leases.acquire("x", MINUTE).await.unwrap();
     assert!(leases.try_acquire("x", MINUTE).await.unwrap().is_none());
     assert_eq!((count("acquired_total"), count("held")), (1.0, 1.0));
@@ -412,10 +413,7 @@ async fn leases_are_counted() {
 
     let other = leases.clone().prefix("other");
     let lease = soon(other.acquire("x", MINUTE)).await.unwrap();
-    assert_eq!(
-        value(&other.source().exported().unwrap(), "leases_acquired_total"),
-        1.0
-    );
+    assert_eq!(value_of(other.source(), "leases_acquired_total"), 1.0);
     assert_eq!(count("acquired_total"), 4.0);
     let source = other.source();
     drop(other);
@@ -440,11 +438,8 @@ async fn a_lease_is_lost_of_which_its_holder_hears_first() {
         tokio::task::yield_now().await;
     }
     drop(lease);
-    until(|| async { value(&leases.source().exported().unwrap(), "leases_held") == 0.0 }).await;
-    assert_eq!(
-        value(&leases.source().exported().unwrap(), "leases_lost_total"),
-        1.0
-    );
+    until(|| async { value_of(leases.source(), "leases_held") == 0.0 }).await;
+    assert_eq!(value_of(leases.source(), "leases_lost_total"), 1.0);
     server.cont();
 }
 
@@ -473,12 +468,7 @@ fn a_lease_whose_runtime_ends_is_lost() {
 async fn reconnects_of_notifications_are_counted() {
     let mut server = Server::start();
     let notifications = Notifications::of(server.client());
-    let count = |name: &str| {
-        value(
-            &notifications.source().exported().unwrap(),
-            &format!("notifications_{name}_total"),
-        )
-    };
+    let count = |name: &str| value_of(notifications.source(), &format!("notifications_{name}_total"));
     let jobs =
         DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q").notifications(&notifications);
     let mut worker = jobs.worker().start();
@@ -532,7 +522,7 @@ async fn watched(
     next(&mut worker).await.retry_after(MINUTE).await.unwrap();
     jobs.sample().await.unwrap();
     drop(leases.acquire("x", MINUTE).await.unwrap());
-    until(|| async { value(&leases.source().exported().unwrap(), "leases_held") == 0.0 }).await;
+    until(|| async { value_of(leases.source(), "leases_held") == 0.0 }).await;
     (jobs, leases, notifications)
 }
 

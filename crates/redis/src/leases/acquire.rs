@@ -66,12 +66,8 @@ impl<'a> Asking<'a> {
         let mut broken = false;
         let answer = loop {
             let asked = Instant::now();
-            let ask = async {
-                self.client.server.check_eviction().await?;
-                calls.acquire(standing).await
-            };
             let answer = tokio::select! {
-                answer = ask => answer,
+                answer = calls.acquire(standing) => answer,
                 slept = &mut entry => return Err(late(slept, self.terms)),
             };
             match answer {

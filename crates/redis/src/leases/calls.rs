@@ -217,7 +217,7 @@ impl Calls {
             }) {
                 Ok(answer) => {
                     if answer == HELD_AND_UNTOLD {
-                        self.client.waiters.warn_of_silence();
+                        self.client.stats.say_untold();
                     }
                     self.client.waiters.released(&line(&self.tag));
                     if let Some(Releaser {

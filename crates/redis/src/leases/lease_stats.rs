@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use tickwheel::Wheel;
@@ -17,6 +17,8 @@ pub(super) struct LeaseStats {
     acquired: Counter,
     pub(super) renewals: Renewals,
     lost: Counter,
+    /// Whether it was said that releases are not announced.
+    said_untold: AtomicBool,
 }
 
 impl LeaseStats {
@@ -28,6 +30,7 @@ impl LeaseStats {
             acquired: Counter::default(),
             renewals: Renewals::default(),
             lost: Counter::default(),
+            said_untold: AtomicBool::new(false),
         })
     }
 
@@ -43,6 +46,15 @@ impl LeaseStats {
 
     pub(super) fn given_up(&self) {
         self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Says once that a release could not be announced.
+    pub(super) fn say_untold(&self) {
+        if !self.said_untold.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the user of the connection may not publish the release of a lease (ACL): other processes notice it a second later"
+            );
+        }
     }
 
     /// Returns everything that is counted of the leases, sorted by name.

@@ -5,10 +5,7 @@ use std::{
     future::{Future, poll_fn},
     mem,
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -38,7 +35,6 @@ pub(super) struct Waiters {
     /// The name under which Redis knows that this process waits for a lease.
     group: Nonce,
     lines: Mutex<HashMap<String, Line>>,
-    warned: AtomicBool,
 }
 
 struct Line {
@@ -125,7 +121,6 @@ impl Default for Waiters {
         Waiters {
             group: Nonce::new(),
             lines: Mutex::default(),
-            warned: AtomicBool::new(false),
         }
     }
 }
@@ -155,15 +150,6 @@ impl Waiters {
         let waker = line.tasks.front_mut().and_then(|first| first.waker.take());
         drop(lines);
         wake(waker);
-    }
-
-    /// Says once that releases are not announced.
-    pub(super) fn warn_of_silence(&self) {
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the user of the connection may not publish the release of a lease (ACL): other processes notice it a second later"
-            );
-        }
     }
 
     #[cfg(test)]
@@ -471,6 +457,8 @@ impl Drop for Waiter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tokio_test::{assert_pending, assert_ready, task};
 
     use super::*;

@@ -295,7 +295,7 @@ impl<C: Connection> Leases<C> {
     /// The answer may be out of date as soon as it arrives, so use it for people and their tools, and
     /// [`try_acquire`](Leases::try_acquire) to decide who acts. A holder that has died is found until its TTL
     /// has passed. A lease that was released and is kept for a process that waits for it has no holder. It
-    /// costs one command and changes nothing.
+    /// costs one command, or two at first use, and changes nothing.
     ///
     /// # Cancel safety
     ///
@@ -304,6 +304,7 @@ impl<C: Connection> Leases<C> {
     /// # Errors
     ///
     /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
+    /// - [`Error::EvictionPolicy`]: Redis might evict leases.
     /// - [`Error::WrongType`]: another program has written to the key of the lease.
     /// - [`Error::NoAnswer`], [`Error::Redis`]: there was no answer for five seconds, or Redis refused the call.
     ///

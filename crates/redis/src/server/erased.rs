@@ -23,40 +23,35 @@ use crate::{
 };
 
 pub(crate) trait AnyConnection: Send + Sync {
-    fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;
-    /// Returns an error if the server may evict keys that are in use.
-    fn check_eviction(&self) -> BoxFuture<'_, Result<(), Error>>;
+    /// Sends a call once. The first one finds out whether the server may evict keys that are in use.
+    fn send(&self, call: Arc<Call>) -> BoxFuture<'_, Result<Value, Error>>;
 }
 
 struct Connected<C> {
     connection: C,
     eviction: Eviction,
-    silence: Arc<Silence>,
+    silence: Silence,
 }
 
 pub(crate) fn connected(connection: impl Connection, eviction: Eviction) -> Arc<dyn AnyConnection> {
     Arc::new(Connected {
         connection,
         eviction,
-        silence: Arc::default(),
+        silence: Silence::default(),
     })
 }
 
 impl<C: Connection> AnyConnection for Connected<C> {
-    fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>> {
-        let (connection, silence) = (self.connection.clone(), self.silence.clone());
+    fn send(&self, call: Arc<Call>) -> BoxFuture<'_, Result<Value, Error>> {
         async move {
-            let answer = guarded(call.query(connection.clone()));
-            let answer = silence
-                .look_elsewhere(&connection, call.first_key(), answer)
-                .await;
-            answer.map_err(|error| call.error(error))
+            self.eviction.check(&self.connection).await?;
+            let answer = guarded(call.query(self.connection.clone()));
+            let answer = self
+                .silence
+                .look_elsewhere(&self.connection, call.first_key(), answer);
+            answer.await.map_err(|error| call.error(error))
         }
         .boxed()
-    }
-
-    fn check_eviction(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.eviction.check(&self.connection).boxed()
     }
 }
 

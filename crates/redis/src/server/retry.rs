@@ -1,5 +1,4 @@
-//! `Backoff`: the pauses between attempts. `ask` and `repeat`: repeat a call until it is answered or its
-//! deadline has passed.
+//! `Backoff`: the pauses between attempts. `ask`: repeats a call until it is answered or its deadline has passed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,47 +48,32 @@ pub(crate) async fn ask<T>(
     deadline: Instant,
     read: impl Fn(Value) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let call = Arc::new(call);
-    let mut attempts = Attempts::new(attempt, deadline);
+    let (began, call) = (Instant::now(), Arc::new(call));
+    let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
     let mut unanswered = false;
     loop {
-        let left = attempts.left();
-        let error = if unanswered {
-            match within(left, server.send(Arc::new(call.probe()))).await {
-                Ok(_) => {
-                    unanswered = false;
-                    continue;
-                }
-                Err(error) => error,
-            }
+        let left = deadline.saturating_duration_since(Instant::now()).min(attempt);
+        let next = if unanswered {
+            Arc::new(call.probe())
         } else {
-            let answer = within(left, server.send(call.clone())).await;
-            match answer.and_then(&read) {
+            call.clone()
+        };
+        let error = match within(left, server.send(next)).await {
+            Ok(_) if unanswered => {
+                unanswered = false;
+                continue;
+            }
+            answer => match answer.and_then(&read) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
-            }
+            },
         };
         unanswered = error.is_unanswered();
-        attempts.pause_after(error).await?;
-    }
-}
-
-/// Runs a request that may be carried out twice, and repeats it with growing pauses until it succeeds or
-/// `deadline` has passed.
-pub(crate) async fn repeat<T, F>(
-    attempt: Duration,
-    deadline: Instant,
-    request: impl Fn() -> F,
-) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    let mut attempts = Attempts::new(attempt, deadline);
-    loop {
-        match within(attempts.left(), request()).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => attempts.pause_after(error).await?,
+        let again_at = Instant::now() + backoff.next_pause();
+        if !is_worth_repeating(&error) || again_at >= deadline {
+            return Err(error.after(began.elapsed()));
         }
+        timers::sleep_until(again_at).await;
     }
 }
 
@@ -101,42 +85,6 @@ pub(crate) async fn within<T>(
     let deadline = timers::after(limit);
     let answer = timers::until(deadline, answer).await;
     answer.unwrap_or(Err(Error::NoAnswer { waited: limit }))
-}
-
-/// The attempts at one call.
-struct Attempts {
-    began: Instant,
-    deadline: Instant,
-    attempt: Duration,
-    backoff: Backoff,
-}
-
-impl Attempts {
-    fn new(attempt: Duration, deadline: Instant) -> Attempts {
-        Attempts {
-            began: Instant::now(),
-            deadline,
-            attempt,
-            backoff: Backoff::new(FIRST_RETRY, LONGEST_RETRY),
-        }
-    }
-
-    /// Returns how long the next attempt may take.
-    fn left(&self) -> Duration {
-        self.deadline
-            .saturating_duration_since(Instant::now())
-            .min(self.attempt)
-    }
-
-    /// Waits before the next attempt, or returns the error if there is none.
-    async fn pause_after(&mut self, error: Error) -> Result<(), Error> {
-        let next = Instant::now() + self.backoff.next_pause();
-        if !is_worth_repeating(&error) || next >= self.deadline {
-            return Err(error.after(self.began.elapsed()));
-        }
-        timers::sleep_until(next).await;
-        Ok(())
-    }
 }
 
 /// Whether to send the same call again. A server that is out of memory is not asked again, because that would

@@ -33,7 +33,7 @@ use crate::{
         first_use::FirstUse,
         keys::Tag,
         notifications::Notifications,
-        retry::{ask, repeat},
+        retry::ask,
         script::{Call, Script},
     },
     timers,
@@ -133,8 +133,6 @@ impl Queue {
         }
         self.settings.check()?;
         let max_running = self.settings.max_running_of_each(self.partitions.len())?;
-        let attempt = self.settings.answer_within;
-        repeat(attempt, deadline, || self.server.check_eviction()).await?;
         let call = OPEN
             .call()
             .key(Tag::new(PREFIX, &self.name).key("partitions"))

@@ -8,7 +8,6 @@
 //! | --- | --- |
 //! | `Moment::machine_now` | the machine's |
 //! | `Moment::now` | that of the caller's runtime |
-//! | `Clock::now` | that of an engine, if the caller is in its runtime |
 //! | `Alarm::now` | that of an engine, wherever the caller is |
 //! | `Shared::now` | the one from which a timer of a wheel would count here, before it is bound to an engine |
 //! | `Timer::now` | that of the timer's engine or, before it is bound, its wheel's |
@@ -20,12 +19,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, time::Instant};
-
-use super::{
-    test_clock::{has_test_util, may_be_paused},
-    timing_wheel::Tick,
+use tokio::{
+    runtime::{Builder, Handle},
+    time::Instant,
 };
+
+use super::timing_wheel::Tick;
 
 /// A span of time in nanoseconds, which last 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +96,27 @@ pub(crate) fn runtime_now() -> Instant {
     } else {
         Instant::now()
     }
+}
+
+/// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have
+/// enabled. Cargo does not tell a crate which features its dependencies have, but without this one, Tokio
+/// lacks a method.
+pub(super) fn has_test_util() -> bool {
+    struct Lacking;
+    trait Otherwise {
+        #[allow(dead_code, reason = "called only where Tokio lacks the feature")]
+        fn start_paused(&mut self, _: bool) -> Lacking {
+            Lacking
+        }
+    }
+    impl Otherwise for Builder {}
+
+    fn is_there<T>(_: fn(&'static mut Builder, bool) -> T) -> bool {
+        size_of::<T>() > size_of::<Lacking>()
+    }
+
+    // Tokio's own method, if there is one, takes precedence over the trait's.
+    is_there(|builder, paused| builder.start_paused(paused))
 }
 
 pub(crate) fn machine_now() -> Instant {
@@ -259,14 +279,6 @@ impl Reading {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// The machine's clock.
-    Machine,
-    /// The clock of a runtime that a test may pause and move.
-    Test,
-}
-
 /// How late a timer may be, beyond its tick, so that it expires with others: a part of its delay, up to a
 /// bound. Deadlines are rounded up to multiples of powers of two, so that timers of different delays expire
 /// together, too.
@@ -275,8 +287,6 @@ pub(crate) struct Slack {
     /// A timer may be late by its delay divided by this.
     divisor: u64,
     most: Nanos,
-    /// Whether it holds on a clock that a test controls, as it does if the builder was given a slack.
-    holds_in_tests: bool,
 }
 
 impl Slack {
@@ -284,7 +294,6 @@ impl Slack {
     pub(crate) const DEFAULT: Slack = Slack {
         divisor: 1_000,
         most: Nanos(100_000_000),
-        holds_in_tests: false,
     };
 
     /// A hundredth of the delay, up to `most`.
@@ -292,7 +301,6 @@ impl Slack {
         Slack {
             divisor: 100,
             most: Nanos::of(most),
-            holds_in_tests: true,
         }
     }
 
@@ -304,7 +312,6 @@ impl Slack {
 /// A clock whose ticks begin with Tokio's milliseconds. A reading is rounded down, and a deadline up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    source: Source,
     /// When tick 0 begins.
     origin: Moment,
     tick: NonZeroU64,
@@ -319,55 +326,18 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Creates the clock of an engine in the current runtime.
     pub(crate) fn new(origin: Moment, tick: Duration, slack: Slack) -> Clock {
-        let source = if may_be_paused() {
-            Source::Test
-        } else {
-            Source::Machine
-        };
-        Clock::with(source, origin, tick, slack)
-    }
-
-    fn with(source: Source, origin: Moment, tick: Duration, slack: Slack) -> Clock {
         let tick = NonZeroU64::new(Nanos::of(tick).0).unwrap_or(NonZeroU64::MIN);
         // With less slack than that, no deadline can be rounded up to a multiple of two ticks.
         let two_ticks = tick.get().saturating_mul(2);
-        let is_coarse = slack.most.0 >= two_ticks && (source == Source::Machine || slack.holds_in_tests);
+        let is_coarse = slack.most.0 >= two_ticks;
         Clock {
-            source,
             origin,
             tick,
             ticks_in_range: u64::MAX / tick,
             last: Tick(Moment::LAST.since(origin).0 / tick),
             coarse_from: two_ticks.saturating_mul(if is_coarse { slack.divisor } else { u64::MAX }),
             coarsest_from: slack.most.0.saturating_mul(slack.divisor),
-        }
-    }
-
-    /// Returns whether a test may move this clock, so that a deadline may have passed before the driver
-    /// knows.
-    pub(crate) fn may_be_paused(&self) -> bool {
-        self.source == Source::Test
-    }
-
-    /// Returns whether a test has paused or moved this clock, so that it differs from the machine's. This
-    /// must be called in its runtime.
-    pub(crate) fn is_moved(&self) -> bool {
-        if !self.may_be_paused() {
-            return false;
-        }
-        // Between two readings of the machine's clock, one that has not been moved shows a time between theirs.
-        let before = Moment::machine_now();
-        let here = self.now();
-        here < before || here > Moment::machine_now()
-    }
-
-    /// Reads the clock. If a test may pause it, this must be called in its runtime.
-    pub(crate) fn now(&self) -> Moment {
-        match self.source {
-            Source::Machine => Moment::machine_now(),
-            Source::Test => Moment::now(),
         }
     }
 

@@ -36,7 +36,7 @@ use super::{
     shard::Shard,
     shared::{Shared, WheelId},
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, lock},
-    test_clock::may_be_paused_in,
+    test_clock::Source,
     turn::{existing, turn, wake_all},
     waker_id::WakerId,
 };
@@ -70,14 +70,15 @@ impl Engine {
     #[cold]
     #[track_caller]
     pub(super) fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
-        let asks_kernel = shared.settings.has_kernel_timer() && !may_be_paused_in(runtime);
+        let source = Source::of(runtime);
+        let asks_kernel = shared.settings.has_kernel_timer() && !source.is_test();
         let kernel_timer = if asks_kernel { KernelTimer::new() } else { None };
         // Ticks begin with Tokio's milliseconds, unless nothing is rounded up to those. The alternative timer
         // does not tell where they begin.
         let origin = if kernel_timer.is_some() || timers == TokioTimers::Alternative {
             Moment::now()
         } else {
-            begin_of_millisecond()
+            begin_of_millisecond(source.precision())
         };
         let engine = Engine::new(shared, runtime, origin, timers);
         let waker = Waker::from(engine.clone());
@@ -120,14 +121,15 @@ impl Engine {
 
     fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment, timers: TokioTimers) -> Arc<Engine> {
         let settings = &shared.settings;
-        let clock = Clock::new(origin, settings.tick_duration, settings.slack());
+        let source = Source::of(runtime);
+        let clock = Clock::new(origin, settings.tick_duration, source.slack(settings.slack));
         let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
         // A power of two, so that a thread's number selects a shard by a mask.
         let places = 0..shards.next_power_of_two();
         Arc::new(Engine {
             runtime: runtime.id(),
             shared: shared.clone(),
-            alarm: Arc::new(Alarm::new(clock, timers)),
+            alarm: Arc::new(Alarm::new(source, clock, timers)),
             shards: places.map(|_| OnceLock::new()).collect(),
         })
     }
@@ -260,7 +262,7 @@ impl EngineTask {
             if engine.is_unused() {
                 // Tasks that have just been woken, or have just dropped a timer, may be about to start another
                 // one. A paused clock would jump to the end of this sleep, and has let them run above.
-                if !engine.alarm.clock.may_be_paused() {
+                if !engine.alarm.source.is_test() {
                     sleep(LINGER).await;
                 }
                 // A future that outlives the handles may have started a timer meanwhile. If one starts from

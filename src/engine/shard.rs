@@ -26,6 +26,7 @@ use super::{
         Ordering::{Acquire, Relaxed, Release, SeqCst},
         fence_in_models, lock, try_lock,
     },
+    test_clock::Source,
     timing_wheel::{Key, Site, Tick, TimingWheel, Turn},
 };
 
@@ -54,7 +55,8 @@ pub(crate) struct Shard {
     stale_at: AtomicU64,
     /// The spares, which are few so that they can be counted: the entry of one is no pending timer.
     spares: [SpareCount; SPARES],
-    /// A copy of the alarm's clock, because other threads write to the cache lines of the alarm.
+    /// Copies of the alarm's, because other threads write to the cache lines of the alarm.
+    pub(crate) source: Source,
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
@@ -130,6 +132,7 @@ impl Shard {
             }),
             wheel: WheelRef::new(&shared),
             capacity: shared.settings.capacity.unwrap_or(0).div_ceil(shards),
+            source: alarm.source,
             clock: alarm.clock,
             shared,
             alarm,
@@ -261,7 +264,7 @@ impl Shard {
     #[inline]
     pub(crate) fn has_come(&self, deadline: Moment, due: Moment, reading: Reading) -> bool {
         // On a test's clock, a timer elapses exactly when one of Tokio's does.
-        if self.clock.may_be_paused() {
+        if self.source.is_test() {
             return self.is_due(deadline);
         }
         // With slack, the entry is due later than the timer, which then has seconds left. Where time has passed
@@ -279,7 +282,7 @@ impl Shard {
 
     /// Returns whether a timer is due although no turn has been made for it, which only a test's clock allows.
     pub(crate) fn is_due_before_turn(&self, deadline: Moment) -> bool {
-        self.clock.may_be_paused() && self.is_due(deadline)
+        self.source.is_test() && self.is_due(deadline)
     }
 
     /// Returns the wheel for an entry that is due at `due`, where the shard may have none yet. Returns `None` if
@@ -293,10 +296,7 @@ impl Shard {
     #[cold]
     fn new_wheel(&self) -> TimingWheel<Waker> {
         let settings = &self.shared.settings;
-        let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
-        if self.clock.may_be_paused() {
-            wheel = wheel.for_jumps();
-        }
+        let mut wheel = self.source.wheel(settings.ticks_per_wheel, settings.levels);
         wheel.reserve(self.capacity);
         wheel
     }
@@ -393,7 +393,7 @@ impl Shard {
         let wheel = self.wheel_of(&mut guard, deadline)?;
         let waker = wheel.remove(key);
         let arena = self.release_arena(wheel);
-        if self.clock.may_be_paused() {
+        if self.source.is_test() {
             self.put_off(wheel);
         }
         count(&mut guard.tally);

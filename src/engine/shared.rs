@@ -13,7 +13,7 @@ use super::{
     labels::Labels,
     lag::LagRecorder,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
-    test_clock::{in_runtime, may_be_paused_in},
+    test_clock::{Source, in_runtime, may_be_paused_in},
 };
 
 /// The settings that a wheel is built with.
@@ -57,8 +57,9 @@ impl Settings {
         self.kernel_timer || self.tick_duration < Nanos::MILLISECOND.to_duration()
     }
 
+    /// Returns the slack on the machine's clock.
     pub(crate) fn slack(&self) -> Slack {
-        self.slack.map_or(Slack::DEFAULT, Slack::up_to)
+        Source::Machine.slack(self.slack)
     }
 }
 

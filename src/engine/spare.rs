@@ -185,7 +185,7 @@ impl Spares {
     fn be_wary_of(&self, unclaimed: &Spare) {
         let task = unclaimed.task;
         // If the task is awake because of this very spare, the number was too small.
-        let since = unclaimed.shard.clock.now().since(unclaimed.due);
+        let since = unclaimed.shard.alarm.now().since(unclaimed.due);
         let last = Some(self.wary.get()).filter(|wary| wary.task == task && since < JUST_NOW);
         let timers = last.map_or(WARY, |wary| wary.timers.saturating_mul(2));
         let left = timers;

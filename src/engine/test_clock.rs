@@ -4,20 +4,107 @@
 //! task is ready, and then jumps to the next of Tokio's timers. All timers have to elapse at the very instants
 //! at which Tokio's do, so, on such a clock:
 //!
-//! 1. *Tokio decides whether a deadline has passed.* The clock may have been moved while no turn was made: the
-//!    task that calls Tokio's `advance` is polled before the engine's. So each poll takes the lock and asks
-//!    ([`Alarm::has_passed`](super::driver::alarm::Alarm::has_passed)), which is why a timer remembers no task
-//!    there, and no spare is kept.
+//! 1. *Tokio decides whether a deadline has passed*
+//!    ([`Alarm::has_passed`](super::driver::alarm::Alarm::has_passed)). The clock may have been moved while no
+//!    turn was made: the task that calls Tokio's `advance` is polled before the engine's. So each poll takes
+//!    the lock and asks, which is why a timer remembers no task there ([`Source::remembered`]), and no spare is
+//!    kept.
 //! 2. *The engine's task makes the turns*, once a test has paused or moved the clock
 //!    ([`Alarm::is_turned_by_task`](super::driver::alarm::Alarm::is_turned_by_task)). Other tasks that are due
 //!    at the same instant go first, such as one that sends the value for which a timeout waits.
 //! 3. *Tokio's timer is never set but to the first deadline*, because the clock would jump to it. The timing
-//!    wheel asks for no visit to spread a bucket ([`for_jumps`](super::timing_wheel::TimingWheel::for_jumps)),
-//!    a cancelled entry puts the next visit off, and Tokio's timer is taken out when there is no entry left.
-//! 4. *No timer has slack*, unless the builder was given some.
+//!    wheel asks for no visit to spread a bucket ([`Source::wheel`]), a cancelled entry puts the next visit off,
+//!    and the driver does not wait for an engine to stay unused.
+//! 4. *Ticks begin exactly with Tokio's milliseconds*, and no timer has slack unless the builder was given some.
 //! 5. *The driver does not wait on the kernel's timer*, which a test cannot move.
 
-use tokio::runtime::{Builder, Handle, RuntimeFlavor};
+use std::{task::Waker, time::Duration};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::{
+    clock::{Moment, Nanos, Slack, has_test_util},
+    timing_wheel::TimingWheel,
+    waker_id::WakerId,
+};
+
+/// The clock by which an engine goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The machine's clock.
+    Machine,
+    /// The clock of a runtime that a test may pause and move. It is asked in its runtime only.
+    Test,
+}
+
+impl Source {
+    pub(crate) fn of(runtime: &Handle) -> Source {
+        if may_be_paused_in(runtime) {
+            Source::Test
+        } else {
+            Source::Machine
+        }
+    }
+
+    pub(crate) fn is_test(self) -> bool {
+        self == Source::Test
+    }
+
+    /// Reads the clock.
+    pub(crate) fn now(self) -> Moment {
+        match self {
+            Source::Machine => Moment::machine_now(),
+            Source::Test => Moment::now(),
+        }
+    }
+
+    /// Returns whether a test has paused or moved the clock, so that it differs from the machine's.
+    pub(crate) fn is_moved(self) -> bool {
+        if self == Source::Machine {
+            return false;
+        }
+        // Between two readings of the machine's clock, one that has not been moved shows a time between theirs.
+        let before = Moment::machine_now();
+        let here = self.now();
+        here < before || here > Moment::machine_now()
+    }
+
+    /// Returns the slack of timers, given that of the builder.
+    pub(crate) fn slack(self, given: Option<Duration>) -> Slack {
+        match (given, self) {
+            (Some(most), _) => Slack::up_to(most),
+            (None, Source::Machine) => Slack::DEFAULT,
+            (None, Source::Test) => Slack::up_to(Duration::ZERO),
+        }
+    }
+
+    /// Returns how precisely ticks begin with one of Tokio's milliseconds. On the machine's clock, at most one
+    /// timer in 64 is a millisecond late because of it.
+    pub(crate) fn precision(self) -> Nanos {
+        match self {
+            Source::Machine => Nanos(Nanos::MILLISECOND.0 / 64),
+            Source::Test => Nanos(1),
+        }
+    }
+
+    /// Returns the task that a timer remembers, for polls that take no lock.
+    #[inline]
+    pub(crate) fn remembered(self, task: WakerId) -> WakerId {
+        match self {
+            Source::Machine => task,
+            Source::Test => WakerId::UNKNOWN,
+        }
+    }
+
+    /// Creates the timing wheel of a shard.
+    pub(crate) fn wheel(self, ticks_per_wheel: usize, levels: usize) -> TimingWheel<Waker> {
+        let wheel = TimingWheel::new(ticks_per_wheel, levels);
+        match self {
+            Source::Machine => wheel,
+            Source::Test => wheel.for_jumps(),
+        }
+    }
+}
 
 /// Calls `act` in a runtime, unless this thread's locals have been destroyed.
 pub(crate) fn in_runtime<R>(runtime: &Handle, act: impl FnOnce() -> R) -> Option<R> {
@@ -40,25 +127,4 @@ pub(crate) fn may_be_paused() -> bool {
 /// Returns whether a test may pause the clock of a runtime.
 pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
     has_test_util() && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
-}
-
-/// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have
-/// enabled. Cargo does not tell a crate which features its dependencies have, but without this one, Tokio
-/// lacks a method.
-pub(super) fn has_test_util() -> bool {
-    struct Lacking;
-    trait Otherwise {
-        #[allow(dead_code, reason = "called only where Tokio lacks the feature")]
-        fn start_paused(&mut self, _: bool) -> Lacking {
-            Lacking
-        }
-    }
-    impl Otherwise for Builder {}
-
-    fn is_there<T>(_: fn(&'static mut Builder, bool) -> T) -> bool {
-        size_of::<T>() > size_of::<Lacking>()
-    }
-
-    // Tokio's own method, if there is one, takes precedence over the trait's.
-    is_there(|builder, paused| builder.start_paused(paused))
 }

@@ -41,7 +41,7 @@ use std::{
 use tokio::runtime::Id;
 
 use super::{
-    clock::{Clock, Moment, Nanos, Reading},
+    clock::{Moment, Nanos, Reading},
     driver::tokio_timer,
     shard::{Shard, StartOutcome},
     shared::{Shared, WheelRef},
@@ -280,7 +280,7 @@ impl Timer {
     #[track_caller]
     pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker) -> Poll<()> {
         match &self.phase {
-            Phase::Waiting(wait) if self.has_entry() && !wait.shard.clock.may_be_paused() => Poll::Pending,
+            Phase::Waiting(wait) if self.has_entry() && !wait.shard.source.is_test() => Poll::Pending,
             Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
                 let reading = wheel.reading(*known_past);
                 *self = Timer::started(wheel, None, waker(), self.deadline, reading);
@@ -403,7 +403,7 @@ impl Timer {
         let (shard, repeats) = thread::bind(self.wheel(), task);
         match shard.start(clone, deadline, reading) {
             StartOutcome::Waits(key, due) => {
-                let task = remembered(task, &shard.clock);
+                let task = shard.source.remembered(task);
                 // Decided now, because only this thread knows that its task runs in the shard's runtime. Of a
                 // wheel with a runtime of its own, a spare could keep what a task of another runtime holds.
                 let leaves_spare = repeats && task.is_task() && self.wheel().builder_runtime().is_none();
@@ -439,7 +439,7 @@ impl Timer {
         match wait.shard.start(clone, self.deadline, reading) {
             StartOutcome::Waits(key, due) => {
                 (wait.key, wait.due) = (key, due);
-                wait.task = remembered(task, &wait.shard.clock);
+                wait.task = wait.shard.source.remembered(task);
                 // The task that polls now may be one of another runtime.
                 wait.leaves_spare = false;
                 Poll::Pending
@@ -654,7 +654,7 @@ impl Wait {
             self.leaves_spare = false;
         }
         // A timer that is polled twice may be polled often, so its waker's vtable is worth a place.
-        self.task = remembered(WakerId::learn(waker), &self.shard.clock);
+        self.task = self.shard.source.remembered(WakerId::learn(waker));
         true
     }
 }
@@ -697,17 +697,6 @@ impl Phase {
             Phase::Waiting(wait) => Some(wait),
             _ => None,
         }
-    }
-}
-
-/// Returns the task that a timer remembers: an unknown one on a clock that a test may move, where each poll
-/// has to check whether the deadline has passed.
-#[inline]
-fn remembered(task: WakerId, clock: &Clock) -> WakerId {
-    if clock.may_be_paused() {
-        WakerId::UNKNOWN
-    } else {
-        task
     }
 }
 

@@ -51,7 +51,7 @@ use crate::engine::{
     clock::{Clock, Moment, Nanos},
     shared::Shared,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
-    test_clock::in_runtime,
+    test_clock::{Source, in_runtime},
 };
 
 /// How long a driver that has more to do lets other tasks run.
@@ -61,6 +61,7 @@ const PAUSE: Nanos = Nanos::MILLISECOND;
 const OVERDUE: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
 pub(crate) struct Alarm {
+    pub(crate) source: Source,
     pub(crate) clock: Clock,
     /// Alternative ones are set by the engine's task alone, which therefore makes all turns, too.
     timers: TokioTimers,
@@ -133,8 +134,9 @@ pub(crate) enum SetOutcome {
 
 impl Alarm {
     /// Creates an alarm without a seat.
-    pub(crate) fn new(clock: Clock, timers: TokioTimers) -> Alarm {
+    pub(crate) fn new(source: Source, clock: Clock, timers: TokioTimers) -> Alarm {
         Alarm {
+            source,
             clock,
             timers,
             overdue_from: AtomicU64::new(Moment::NEVER.0),
@@ -180,21 +182,25 @@ impl Alarm {
 
     /// Reads the clock, wherever the caller is.
     pub(crate) fn now(&self) -> Moment {
-        if self.clock.may_be_paused() {
-            self.in_runtime(|| self.clock.now()).unwrap_or_else(Moment::now)
-        } else {
-            self.clock.now()
-        }
+        self.ask_clock(Source::now).unwrap_or_else(Moment::now)
     }
 
-    /// Returns whether a timer for `deadline` may complete. Tokio decides that on a test's clock.
+    /// Returns whether a timer that starts for `deadline` is due.
     pub(crate) fn has_passed(&self, deadline: Moment) -> bool {
-        if self.clock.may_be_paused() {
+        let has_passed = |source| match source {
+            Source::Machine => deadline <= source.now(),
+            Source::Test => tokio_timer::has_passed(deadline),
+        };
+        self.ask_clock(has_passed) == Some(true)
+    }
+
+    /// Asks the clock, wherever the caller is, unless it is a test's whose runtime cannot be entered.
+    #[inline]
+    fn ask_clock<R>(&self, ask: impl FnOnce(Source) -> R) -> Option<R> {
+        match self.source {
+            Source::Machine => Some(ask(Source::Machine)),
             // The clock of the caller's runtime may be another one.
-            self.in_runtime(|| tokio_timer::has_passed(deadline))
-                .unwrap_or(false)
-        } else {
-            deadline <= self.clock.now()
+            Source::Test => self.in_runtime(|| ask(Source::Test)),
         }
     }
 
@@ -216,13 +222,12 @@ impl Alarm {
     }
 
     /// Returns whether the engine's task makes the turns: on Tokio's alternative timer, because no other task
-    /// may set it, and on a test's clock.
+    /// may set it, and on a clock that a test has moved.
     pub(crate) fn is_turned_by_task(&self) -> bool {
         if self.has_alternative_timers() {
             return !self.has_kernel_timer();
         }
-        let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
-        self.clock.may_be_paused() && is_moved() && !self.is_closing()
+        self.ask_clock(Source::is_moved) == Some(true) && !self.is_closing()
     }
 
     /// Returns whether the runtime has dropped the engine's task.
@@ -321,7 +326,7 @@ impl Alarm {
         let mut guard = lock(&self.seat);
         // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer
         // is set again.
-        let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.clock.may_be_paused();
+        let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.source.is_test();
         self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
@@ -340,7 +345,7 @@ impl Alarm {
         // Asked with no lock of the alarm held.
         let is_lost =
             !self.has_alternative_timers() && self.in_runtime(|| tokio_timer::has_passed(at)) == Some(true);
-        if !is_lost && self.clock.may_be_paused() && self.is_turned_by_task() {
+        if !is_lost && self.source.is_test() && self.is_turned_by_task() {
             return;
         }
         let mut guard = lock(&self.seat);
@@ -371,7 +376,7 @@ impl Alarm {
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set
-    /// to a millisecond from now instead or, if the engine's task makes the turns, the task is notified.
+    /// to a millisecond from now instead.
     #[inline]
     fn set_until_it_waits(&self, seat: &mut Seat) -> Option<Waker> {
         // Whoever makes a turn sets the timer afterwards.
@@ -387,13 +392,7 @@ impl Alarm {
                 SetOutcome::Ended => return Some(seat.waker.clone()),
                 // No turn is made here, because the caller may hold locks that wakers take. The clock has gone
                 // on since `at` was computed, and may do so again.
-                SetOutcome::HasPassed if !self.is_turned_by_task() => {
-                    self.store_at(seat, self.now().after(PAUSE));
-                }
-                SetOutcome::HasPassed => {
-                    self.task_notify.notify_one();
-                    return None;
-                }
+                SetOutcome::HasPassed => self.store_at(seat, self.now().after(PAUSE)),
             }
         }
     }
@@ -409,10 +408,8 @@ impl Alarm {
         }
         let at = seat.at;
         if at == Moment::NEVER {
-            // On the machine's clock it may fire for nothing. A paused clock would jump to it.
-            if self.clock.may_be_paused() {
-                tokio_timer::while_setting(|| seat.timer.unset(self.clock.origin()));
-            }
+            // It would fire for nothing, and a paused clock would jump to it.
+            seat.timer.unset(self.clock.origin());
             return SetOutcome::Waits;
         }
         self.set_to(seat, at, after)

@@ -48,14 +48,12 @@ use tokio::{
 use crate::engine::{
     clock::{Moment, Nanos},
     sync::thread_local,
-    test_clock::may_be_paused,
 };
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// How precisely the beginning of a millisecond is found on the machine's clock. At most one timer in 64 is a
-/// millisecond late because of it.
-const PRECISION: Nanos = Nanos(1_000_000 / 64);
+/// The first step back in search of the beginning of a millisecond.
+const FIRST_STEP: Nanos = Nanos(8_000);
 
 /// How far ahead Tokio's timers are set. Up to version 1.53, Tokio keeps a timer that is 2^36 ms away, or any
 /// multiple of that, among those that are due at present. When the runtime is 2^30 ms old, such a timer hides
@@ -131,7 +129,7 @@ impl TokioTimer {
     /// moment, so that it fires at once.
     pub(super) fn unset(&mut self, past: Moment) {
         if self.at != Moment::NEVER {
-            self.interval.reset_at(past.instant());
+            while_setting(|| self.interval.reset_at(past.instant()));
             self.at = Moment::NEVER;
         }
     }
@@ -204,21 +202,19 @@ pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
     sleep.is_elapsed()
 }
 
-/// Returns the beginning of the last millisecond that the current runtime has processed, or any moment if its
-/// timers have ended.
+/// Returns the beginning of the last millisecond that the current runtime has processed, or a moment up to
+/// `precision` before it, or any moment if its timers have ended.
 ///
 /// Tokio rounds every deadline up to a millisecond that it counts from a private start. If ticks began
-/// elsewhere, deadlines would be rounded up twice. On a clock that a test controls the result is exact, so
-/// that timers end at the very instants at which Tokio's do.
+/// elsewhere, deadlines would be rounded up twice.
 ///
 /// # Panics
 ///
 /// Panics with Tokio's message if the runtime's timers are disabled.
 #[track_caller]
-pub(crate) fn begin_of_millisecond() -> Moment {
+pub(crate) fn begin_of_millisecond(precision: Nanos) -> Moment {
     let mut sleep = pin!(time::sleep_until(Moment::ZERO.instant()));
     // A turn of the runtime's driver during the search makes it fail, which hardly happens twice.
-    let precision = if may_be_paused() { Nanos(1) } else { PRECISION };
     let mut tries = (0..4).map(|_| last_processed(sleep.as_mut(), precision.to_duration()));
     tries.find_map(|begin| begin).map_or_else(Moment::now, Moment::of)
 }
@@ -230,7 +226,7 @@ fn last_processed(mut sleep: Pin<&mut Sleep>, precision: Duration) -> Option<Ins
     let now = Instant::now();
     let (mut to_come, mut has_passed) = (now + MILLISECOND, |at| reset_and_look(sleep.as_mut(), at));
     let mut come = (0..15).find_map(|step| {
-        let at = now.checked_sub(Duration::from_nanos((PRECISION.0 / 2) << (3 * step)))?;
+        let at = now.checked_sub(Duration::from_nanos(FIRST_STEP.0 << (3 * step)))?;
         if has_passed(at) {
             return Some(at);
         }

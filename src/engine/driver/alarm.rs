@@ -65,8 +65,8 @@ pub(crate) struct Alarm {
     pub(crate) clock: Clock,
     /// Alternative ones are set by the engine's task alone, which therefore makes all turns, too.
     timers: TokioTimers,
-    /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, so that each timer that starts
-    /// takes one comparison. Written under the lock of the seat.
+    /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, or after the timer was last set anew.
+    /// A timer that starts takes one comparison. Written under the lock of the seat.
     overdue_from: AtomicU64,
     seat: Mutex<Option<Seat>>,
     /// Whether the runtime has dropped the engine's task. [`Alarm::close`] stores it before it locks the
@@ -96,8 +96,6 @@ struct Seat {
     at: Moment,
     /// When the driver last ran.
     last: Moment,
-    /// When the timer was last set anew, because the driver was overdue.
-    anew: Moment,
     /// Whether Tokio's timer was given the waker since the driver last ran. If the timer has fired since, the
     /// driver is about to run.
     has_waker: bool,
@@ -132,6 +130,14 @@ pub(crate) enum SetOutcome {
     Ended,
 }
 
+impl Seat {
+    /// Returns whether a moment may be further ahead than Tokio's timers are set. This compares with the last
+    /// turn, so that the clock is read for far moments only.
+    fn is_far(&self, at: Moment) -> bool {
+        at.since(self.last) > FARTHEST
+    }
+}
+
 impl Alarm {
     /// Creates an alarm without a seat.
     pub(crate) fn new(source: Source, clock: Clock, timers: TokioTimers) -> Alarm {
@@ -158,7 +164,6 @@ impl Alarm {
             driver: Some(Driver::default()),
             at: Moment::NEVER,
             last: past,
-            anew: past,
             has_waker: false,
         });
         *lock(&self.runtime) = Some(runtime.clone());
@@ -294,11 +299,14 @@ impl Alarm {
         let at = seat.at.min(next);
         self.store_at(seat, at);
         let is_early = |outcome| outcome == SetOutcome::HasPassed && at > now && at > self.now();
-        let mut outcome = self.set(seat, after);
+        let mut outcome = self.set(seat);
         if is_early(outcome) {
             // Tokio's timer fired before its moment. It has to be set again, unless it does so once more,
             // because the runtime shuts down.
-            outcome = self.set(seat, after);
+            outcome = self.set(seat);
+        }
+        if outcome == SetOutcome::Waits && after != Moment::NEVER {
+            self.set_ahead(seat, after);
         }
         if is_early(outcome) {
             return SetOutcome::Waits;
@@ -336,10 +344,9 @@ impl Alarm {
     #[cold]
     pub(crate) fn set_anew(&self) {
         let now = self.now();
-        let is_late = |at: Moment| at < now.before(OVERDUE);
-        let overdue = lock(&self.seat).as_ref().map(|seat| seat.at);
         // The caller has compared with a word that may be old, and with the clock of its own runtime.
-        let Some(at) = overdue.filter(|at| is_late(*at)) else {
+        let overdue = |seat: &&mut Seat| self.is_overdue(now) && seat.driver.is_some();
+        let Some(at) = lock(&self.seat).as_mut().filter(overdue).map(|seat| seat.at) else {
             return;
         };
         // Asked with no lock of the alarm held.
@@ -349,14 +356,14 @@ impl Alarm {
             return;
         }
         let mut guard = lock(&self.seat);
-        let Some(seat) = guard.as_mut().filter(|seat| seat.at == at && is_late(seat.anew)) else {
+        let Some(seat) = guard.as_mut().filter(overdue).filter(|seat| seat.at == at) else {
             return;
         };
-        if seat.driver.is_none() || self.is_closing() {
+        if self.is_closing() {
             return;
         }
         // At most once in this time, because the runtime may be so busy that it comes to no timer.
-        seat.anew = now;
+        self.overdue_from.store(now.after(OVERDUE).0, Ordering::Relaxed);
         self.task_notify.notify_one();
         if self.is_set_by_task(seat) {
             return;
@@ -367,7 +374,7 @@ impl Alarm {
             let past = self.clock.origin().instant();
             self.in_runtime(|| seat.timer.replace_lost(past));
         }
-        self.set_to(seat, now.after(PAUSE), Moment::NEVER);
+        self.set_to(seat, now.after(PAUSE));
     }
 
     /// Returns whether only the engine's task can set the timer.
@@ -386,7 +393,7 @@ impl Alarm {
             return None;
         }
         loop {
-            match self.set(seat, Moment::NEVER) {
+            match self.set(seat) {
                 SetOutcome::Waits => return None,
                 // The thread that takes the driver finds that the engine is closing, and ends it.
                 SetOutcome::Ended => return Some(seat.waker.clone()),
@@ -397,8 +404,8 @@ impl Alarm {
         }
     }
 
-    /// Sets the timer to the seat's `at`, and Tokio's ahead to `after`.
-    fn set(&self, seat: &mut Seat, after: Moment) -> SetOutcome {
+    /// Sets the timer to the seat's `at`.
+    fn set(&self, seat: &mut Seat) -> SetOutcome {
         if self.is_closing() {
             if self.has_alternative_timers() {
                 // To set one panics once its runtime has begun to shut down.
@@ -414,11 +421,11 @@ impl Alarm {
             }
             return SetOutcome::Waits;
         }
-        self.set_to(seat, at, after)
+        self.set_to(seat, at)
     }
 
-    /// Sets the kernel's timer to `at` or, if there is none, Tokio's, and the one ahead to `after`.
-    fn set_to(&self, seat: &mut Seat, at: Moment, after: Moment) -> SetOutcome {
+    /// Sets the kernel's timer to `at` or, if there is none, Tokio's.
+    fn set_to(&self, seat: &mut Seat, at: Moment) -> SetOutcome {
         if let Some(timer) = &seat.kernel_timer {
             if timer.set(at, &seat.waker) {
                 return SetOutcome::Waits;
@@ -426,30 +433,15 @@ impl Alarm {
             // The runtime's I/O is shutting down, or the kernel refuses. Tokio's timer takes over, for good.
             seat.kernel_timer = None;
         }
-        // Compared with the last turn, so that the clock is read for far moments only.
-        let is_far = |at: Moment| at.since(seat.last) > FARTHEST;
-        let at = if is_far(at) { self.bounded(at) } else { at };
-        // Beyond that, it would save the runtime one turn in days.
-        let after = if is_far(after) { Moment::NEVER } else { after };
+        let at = if seat.is_far(at) { self.bounded(at) } else { at };
         // The turn that was the one after the next is now the next, and its timer is set already. It only lacks
         // the waker.
         if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
             mem::swap(&mut seat.timer, ahead);
         }
-        let set_both = || {
-            let has_passed = seat.timer.set(at, &seat.waker);
-            if after != Moment::NEVER {
-                if seat.ahead.is_none() {
-                    seat.ahead = self.in_runtime(|| TokioTimer::new(self.clock.origin().instant()));
-                }
-                if let Some(ahead) = &mut seat.ahead {
-                    ahead.set(after, Waker::noop());
-                }
-            }
-            has_passed
-        };
+        let set = || seat.timer.set(at, &seat.waker);
         // Tokio panics where this thread's locals have been destroyed.
-        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set_both)));
+        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
         seat.has_waker = matches!(has_passed, Ok(false));
         match has_passed {
             Ok(true) => SetOutcome::HasPassed,
@@ -459,6 +451,21 @@ impl Alarm {
                 SetOutcome::Waits
             }
         }
+    }
+
+    /// Sets Tokio's timer ahead to `after`.
+    fn set_ahead(&self, seat: &mut Seat, after: Moment) {
+        // Beyond that, it would save the runtime one turn in days.
+        if seat.kernel_timer.is_some() || seat.is_far(after) {
+            return;
+        }
+        if seat.ahead.is_none() {
+            seat.ahead = self.in_runtime(|| TokioTimer::new(self.clock.origin().instant()));
+        }
+        let Some(ahead) = &mut seat.ahead else { return };
+        let set = || ahead.set(after, Waker::noop());
+        // As in `set_to`.
+        let _ = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
     }
 
     /// Returns `at`, or the farthest moment to which Tokio's timers are set. A turn that comes before `at`

@@ -53,7 +53,7 @@ use crate::engine::{
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The first step back in search of the beginning of a millisecond.
-const FIRST_STEP: Nanos = Nanos(8_000);
+const FIRST_STEP: Nanos = Nanos(Nanos::MILLISECOND.0 / 128);
 
 /// How far ahead Tokio's timers are set. Up to version 1.53, Tokio keeps a timer that is 2^36 ms away, or any
 /// multiple of that, among those that are due at present. When the runtime is 2^30 ms old, such a timer hides

@@ -25,6 +25,7 @@ use crate::{
         shard::Shard,
         shared::{Settings, Shared, WheelId, WheelRef},
         sync::{self, OnceLock},
+        test_clock::Source,
         thread::with,
         timer::Timer,
         turn::{existing, turn},
@@ -101,7 +102,7 @@ impl Shards {
         let runtime = Handle::new(1);
         let shared = Arc::new(Shared::new(WheelId::next(), settings(), None));
         let clock = Clock::new(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
-        let alarm = Arc::new(Alarm::new(clock, TokioTimers::Usual));
+        let alarm = Arc::new(Alarm::new(Source::Machine, clock, TokioTimers::Usual));
         let shards = [OnceLock::new()];
         shards[0].get_or_init(|| Arc::new(Shard::new(shared.clone(), alarm.clone(), runtime.id(), (0, 1))));
         Shards(Arc::new(Inner {

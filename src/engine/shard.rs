@@ -219,10 +219,12 @@ impl Shard {
         // A crowd in a coarse bucket is spread ahead of time, and needs visits for that.
         let visit = self.visit_for(wheel, tick, due);
         guard.tally.registered += 1;
+        let sooner = self.plan_visit(visit);
+        drop(guard);
         // Rare, because most timers are due later than one that waits already. They leave the alarm alone, which
         // all workers share.
-        if visit < self.next_visit() {
-            let ended = self.unlock_and_wake_by(guard, visit);
+        if let Some(at) = sooner {
+            let ended = self.alarm.wake_by(at);
             // There is one if the engine turned out to be ending. It ends it, and so wakes the new entry.
             ended.into_iter().for_each(Waker::wake);
         }
@@ -310,14 +312,16 @@ impl Shard {
         })
     }
 
-    /// Unlocks the shard, and makes the driver visit it by `deadline`, the beginning of a tick. Returns a
-    /// waker for the caller to wake with no lock held.
+    /// Plans a visit by `at`, the beginning of a tick. Returns that moment if no visit was planned so early, for
+    /// the caller to move the alarm once it has released the lock. It holds the lock now, so that a visit in
+    /// progress does not overwrite the plan with a later one.
     #[must_use]
-    fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, deadline: Moment) -> Option<Waker> {
-        // Stored under the lock, so that a visit in progress does not overwrite it with a later one.
-        self.next_visit.store(deadline.0, Relaxed);
-        drop(state);
-        self.alarm.wake_by(deadline)
+    fn plan_visit(&self, at: Moment) -> Option<Moment> {
+        let is_sooner = at < self.next_visit();
+        is_sooner.then(|| {
+            self.next_visit.store(at.0, Relaxed);
+            at
+        })
     }
 
     /// Returns the wheel if the entry that is due at `deadline` is still in it, so that its key is valid. The
@@ -367,11 +371,9 @@ impl Shard {
         }
         wheel.bring_forward(key, due);
         let visit = self.visit_for(wheel, due, self.clock.start_of(due));
-        if visit < self.next_visit() {
-            (true, self.unlock_and_wake_by(state, visit))
-        } else {
-            (true, None)
-        }
+        let sooner = self.plan_visit(visit);
+        drop(state);
+        (true, sooner.and_then(|at| self.alarm.wake_by(at)))
     }
 
     /// Cancels an entry if it is still there. Returns its waker.

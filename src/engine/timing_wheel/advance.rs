@@ -50,6 +50,10 @@ impl<T> TimingWheel<T> {
     pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
         let mut turn = Turn::default();
         let left = self.expire_due(now.max(self.now), limit, expired, &mut turn);
+        // This is usual after the only timer has expired, and saves a look at each level.
+        if self.entries.is_empty() {
+            return turn;
+        }
         // What is due goes first. Only what is left of the limit is used to spread.
         if !turn.more {
             self.spread_ahead(left, &mut turn);
@@ -259,10 +263,6 @@ impl<T> TimingWheel<T> {
         }
         if !self.due_at_once.is_empty() {
             return Some(self.now);
-        }
-        // This is usual after the only timer has expired, and saves a look at each level.
-        if self.entries.is_empty() {
-            return None;
         }
         // The middle of the bucket before may have passed, if timers were added since.
         let soonest = Tick(self.now.0.saturating_add(1));

@@ -62,7 +62,7 @@ impl<T> TimingWheel<T> {
             turn.next = Some(self.now);
         } else {
             turn.next = self.next_visit();
-            if self.dues.is_none() {
+            if !self.dues.is_counting() {
                 turn.after = turn.next.and_then(|next| self.deadline_after(next));
             }
         }
@@ -128,9 +128,7 @@ impl<T> TimingWheel<T> {
         let before = expired.len();
         while expired.len() - before < limit && !list.is_empty() {
             let entry = self.entries.remove(list.head);
-            if let Some(dues) = &mut self.dues {
-                dues.remove(entry.due);
-            }
+            self.dues.remove(entry.due);
             expired.push(entry.value);
             // The list is mended once, below, for all that have left it.
             list.head = entry.next;
@@ -258,8 +256,8 @@ impl<T> TimingWheel<T> {
     /// is requested only from the middle of the bucket before it. By then a visit may have come for another
     /// reason.
     pub(crate) fn next_visit(&self) -> Option<Tick> {
-        if let Some(dues) = &self.dues {
-            return dues.first().map(|due| due.max(self.now));
+        if self.dues.is_counting() {
+            return Some(self.dues.first()?.max(self.now));
         }
         if !self.due_at_once.is_empty() {
             return Some(self.now);
@@ -289,7 +287,7 @@ impl<T> TimingWheel<T> {
         let ring = self.levels.iter().find(|ring| due <= ring.last_tick);
         match ring {
             // Nothing is spread ahead of time for a clock that jumps.
-            Some(ring) if due > self.now && self.dues.is_none() => {
+            Some(ring) if due > self.now && !self.dues.is_counting() => {
                 let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
                 visit.max(Tick(self.now.0 + 1))
             }

@@ -4,29 +4,36 @@ use std::collections::{BTreeMap, btree_map::Entry};
 
 use super::Tick;
 
-/// The last tick always has one timer more, so that the map keeps a node, and a few timers at a time allocate
-/// nothing.
-#[derive(Debug)]
-pub(super) struct Dues(BTreeMap<Tick, usize>);
+/// Nothing is counted unless the clock jumps.
+#[derive(Debug, Default)]
+pub(super) struct Dues(Option<BTreeMap<Tick, usize>>);
 
 impl Dues {
-    pub(super) fn new() -> Dues {
-        Dues(BTreeMap::from([(Tick::MAX, 1)]))
+    pub(super) fn of_jumps() -> Dues {
+        // The last tick always has one timer more, so that the map keeps a node, and a few timers at a time
+        // allocate nothing.
+        Dues(Some(BTreeMap::from([(Tick::MAX, 1)])))
+    }
+
+    pub(super) fn is_counting(&self) -> bool {
+        self.0.is_some()
     }
 
     pub(super) fn first(&self) -> Option<Tick> {
-        let (due, timers) = self.0.first_key_value()?;
+        let (due, timers) = self.0.as_ref()?.first_key_value()?;
         (*due != Tick::MAX || *timers > 1).then_some(*due)
     }
 
-    #[cold]
+    #[inline]
     pub(super) fn add(&mut self, due: Tick) {
-        *self.0.entry(due).or_default() += 1;
+        if let Some(timers) = &mut self.0 {
+            *timers.entry(due).or_default() += 1;
+        }
     }
 
-    #[cold]
+    #[inline]
     pub(super) fn remove(&mut self, due: Tick) {
-        if let Entry::Occupied(mut timers) = self.0.entry(due) {
+        if let Some(Entry::Occupied(mut timers)) = self.0.as_mut().map(|timers| timers.entry(due)) {
             *timers.get_mut() -= 1;
             // Or `first` would name a tick at which nothing is due.
             if *timers.get() == 0 {

@@ -72,7 +72,7 @@ impl<T> TimingWheel<T> {
             visits.push(now);
         }
         let dues = self.entries.iter().map(|(_, entry)| entry.due.max(now));
-        let next = if self.dues.is_some() {
+        let next = if self.dues.is_counting() {
             dues.min()
         } else {
             visits.into_iter().min()

@@ -134,7 +134,7 @@ pub(crate) struct TimingWheel<T> {
     /// A ring has `1 << ring_bits` buckets, which is as many as two buckets of the next coarser level span.
     ring_bits: u32,
     /// How many timers are due at each tick, if the clock jumps.
-    dues: Option<Dues>,
+    dues: Dues,
     /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
     /// How many timers are still to be spread in that tick.
@@ -160,7 +160,7 @@ impl<T> TimingWheel<T> {
             due_at_once: Bucket::EMPTY,
             levels: rings.chain([later]).collect(),
             ring_bits,
-            dues: None,
+            dues: Dues::default(),
             spread_at: Tick::ZERO,
             to_spread: 0,
         };
@@ -171,7 +171,7 @@ impl<T> TimingWheel<T> {
     /// Makes a new wheel ask for a visit only when a timer is due, because its clock jumps from visit to visit.
     /// It knows that tick in O(log n), and buckets are spread when the hand gets to them.
     pub(crate) fn for_jumps(mut self) -> TimingWheel<T> {
-        self.dues = Some(Dues::new());
+        self.dues = Dues::of_jumps();
         self
     }
 
@@ -193,9 +193,7 @@ impl<T> TimingWheel<T> {
             place,
         });
         bucket.append(&mut self.entries, index);
-        if let Some(dues) = &mut self.dues {
-            dues.add(due);
-        }
+        self.dues.add(due);
         Key::new(index)
     }
 
@@ -222,10 +220,8 @@ impl<T> TimingWheel<T> {
             next,
             ..
         } = self.entries[index];
-        if let Some(dues) = &mut self.dues {
-            dues.remove(former);
-            dues.add(due);
-        }
+        self.dues.remove(former);
+        self.dues.add(due);
         // The same choice as in `bucket_for`, which would mark the bucket as used.
         let level = self.levels.iter().find(|level| due <= level.last_tick);
         if due > self.now && level.is_some_and(|level| level.place(due) == place) {
@@ -251,9 +247,7 @@ impl<T> TimingWheel<T> {
             place,
         } = self.entries.remove(key.index());
         self.close_gap(place, prev, next);
-        if let Some(dues) = &mut self.dues {
-            dues.remove(due);
-        }
+        self.dues.remove(due);
         value
     }
 

@@ -228,7 +228,7 @@ impl Model {
                 );
                 assert!(now < next);
                 assert!(
-                    self.wheel.dues.is_none() || next == *earliest,
+                    !self.wheel.dues.is_counting() || next == *earliest,
                     "nothing is due at {next:?}"
                 );
             }

@@ -185,6 +185,20 @@ async fn within_counts_from_its_first_poll_and_until_from_nothing() {
     assert_eq!(start.elapsed(), SECOND);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_completes_is_dropped_at_once() {
+    let owned = Arc::new(());
+    let owner = || {
+        let owned = owned.clone();
+        poll_fn(move |_| Poll::Ready(Arc::strong_count(&owned)))
+    };
+    let mut scope = task::spawn(deadline::within(SECOND, owner()));
+    assert_eq!(assert_ready!(scope.poll()), Ok(2));
+    let mut shield = task::spawn(deadline::shield(owner()));
+    assert_eq!(assert_ready!(shield.poll()), 2);
+    assert_eq!(Arc::strong_count(&owned), 1);
+}
+
 // Nesting.
 
 #[tokio::test(start_paused = true)]

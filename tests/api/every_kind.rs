@@ -1,12 +1,12 @@
 //! The same scenes for every kind of timer that is never refused.
 
 use std::{
-    future::{pending, poll_fn},
+    future::{pending, poll_fn, ready},
     sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, future::LocalBoxFuture, poll};
+use futures::{FutureExt, future::LocalBoxFuture, poll};
 use tickwheel::{DelayQueue, Wheel, deadline};
 use tokio::{runtime::Builder, time::Instant};
 use tokio_test::{assert_pending, task};
@@ -14,7 +14,8 @@ use tokio_test::{assert_pending, task};
 use crate::{
     panics::panic_of,
     support::{
-        DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, full_wheel, paused_runtime, register_for,
+        DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, full_wheel, own_process::in_own_process,
+        paused_runtime, register_for,
     },
 };
 
@@ -45,6 +46,7 @@ fn kinds(wheel: &Wheel, duration: Duration) -> Vec<Kind> {
         kind!("interval", async move { interval.tick().await }),
         kind!("labelled timeout", label.timeout(duration, pending::<()>())),
         kind!("labelled scope", label.within(duration, pending::<()>())),
+        kind!("labelled scope until", label.until(at, pending::<()>())),
         kind!("delay queue", poll_fn(move |cx| queue.poll_expired(cx))),
     ]
 }
@@ -59,7 +61,10 @@ fn integrations(_: &Wheel) -> Vec<Kind> {
 fn integrations(wheel: &Wheel) -> Vec<Kind> {
     use std::convert::Infallible;
 
-    use futures::stream::{iter, pending as silence};
+    use futures::{
+        StreamExt,
+        stream::{iter, pending as silence},
+    };
     use http_body_util::{BodyExt, StreamBody};
     use hyper::{
         body::{Bytes, Frame},
@@ -141,9 +146,18 @@ async fn a_full_wheel_refuses_none_and_none_takes_a_place() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_concerns_neither_those_that_wait_nor_those_to_come() {
-    let wheel = Wheel::new();
+/// In a process of its own, whose global wheel it shuts down.
+#[test]
+fn a_shutdown_concerns_neither_those_that_wait_nor_those_to_come() {
+    if !in_own_process(a_shutdown_concerns_neither_those_that_wait_nor_those_to_come, "") {
+        return;
+    }
+    for wheel in [Wheel::new(), Wheel::global()] {
+        paused_runtime().block_on(assert_unconcerned_by_a_shutdown(wheel));
+    }
+}
+
+async fn assert_unconcerned_by_a_shutdown(wheel: Wheel) {
     let start = Instant::now();
     let mut waiting: Vec<_> = all_kinds(&wheel)
         .into_iter()
@@ -184,6 +198,24 @@ async fn no_time_at_all_is_over_at_the_first_poll() {
         assert!(task::spawn(waits).poll().is_ready(), "{name}");
     }
     assert_eq!(wheel.metrics().registered, 0);
+}
+
+#[test]
+fn a_future_that_is_ready_needs_no_runtime() {
+    let wheel = Wheel::new();
+    let (label, at) = (wheel.labelled("label"), Instant::now() + DAY);
+    let of_no_runtime = [
+        kind!("timeout", wheel.timeout(DAY, ready(7))),
+        kind!("timeout_at", wheel.timeout_at(at, ready(7))),
+        kind!("try_timeout", wheel.try_timeout(DAY, ready(7))),
+        kind!("labelled timeout", label.timeout(DAY, ready(7))),
+        kind!("labelled scope", label.within(DAY, ready(7))),
+        kind!("scope of the global wheel", deadline::within(DAY, ready(7))),
+        kind!("timeout that says which limit", deadline::timeout(DAY, ready(7))),
+    ];
+    for (name, waits) in of_no_runtime {
+        assert!(waits.now_or_never().is_some(), "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -144,6 +144,22 @@ async fn a_tick_that_is_moved_to_the_past_counts_as_missed() {
     }
 }
 
+/// Ticks are due some ms before a tick of the wheel, and that time does not count.
+#[tokio::test(start_paused = true)]
+async fn what_a_longer_tick_rounds_up_is_no_delay() {
+    for (before, late, is_missed) in [(7, 11, false), (7, 13, true), (1, 11, true), (9, 14, false)] {
+        let wheel = Wheel::builder().tick_duration(ms(10)).build().unwrap();
+        let first = Instant::now() + ms(100 - before);
+        let mut interval = task::spawn(wheel.interval_at(first, ms(100)));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        assert_pending!(poll_tick(&mut interval));
+        advance(ms(100 - before + late)).await;
+        assert_ready_eq!(poll_tick(&mut interval), first);
+        let next = first + ms(if is_missed { late + 100 } else { 100 });
+        assert_eq!(interval.tick().await, next, "{before} ms before, {late} ms late");
+    }
+}
+
 /// That instant is within a tick of the wheel.
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_is_due_at_this_very_instant_waits_for_no_tick_of_the_wheel() {
@@ -365,6 +381,11 @@ async fn set_period_leaves_an_instant_that_was_given() {
     for (number, give) in given.into_iter().enumerate() {
         let start = Instant::now();
         let mut interval = Wheel::new().interval_at(start + ms(500), ms(100));
+        if number > 0 {
+            // There has been a tick, from which the period does not count either.
+            interval.reset_immediately();
+            interval.tick().await;
+        }
         give(&mut interval, start);
         interval.set_period(ms(30));
         let first = if number == 3 { start } else { start + ms(500) };

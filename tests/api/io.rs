@@ -302,6 +302,19 @@ async fn a_timeout_that_overflows_the_clock_comes_after_30_years() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unwrapping_cancels_the_timers() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.write_all(&[0; 100]).now_or_never().is_none());
+    assert!(stream.read_u8().now_or_never().is_none());
+    assert_eq!(wheel.pending(), 2);
+    let _stream = stream.into_inner();
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_timeout_that_is_taken_away_frees_its_timer_at_once() {
     type Set = fn(&mut TimeoutStream<DuplexStream>, Option<Duration>);
     let sets: [Set; 3] = [

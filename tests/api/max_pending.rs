@@ -6,8 +6,9 @@ use std::{
     future::{Future, pending, poll_fn},
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
-    task::Poll,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Poll, Wake, Waker},
 };
 
 use futures::poll;
@@ -20,8 +21,8 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_adds_up, full_wheel, ms, paused_runtime, register, settle,
-    threaded_runtime,
+    DAY, SECOND, TICK, advance, assert_adds_up, assert_at_rest, full_wheel, ms, paused_runtime, register,
+    register_for, settle, threaded_runtime, within,
 };
 
 fn wheel_of(limit: usize) -> Wheel {
@@ -304,6 +305,64 @@ async fn a_sleep_reset_after_it_elapsed_is_not_refused() {
     kept.reset_at(Instant::now() + SECOND);
     assert_pending!(kept.poll());
     assert_eq!(wheel.pending(), 2);
+    drop(other);
+    assert_eq!(room(&wheel), 0, "it holds a permit again");
+    drop(kept);
+    assert_eq!(room(&wheel), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_may_be_refused_has_the_methods_of_one_that_may_not() {
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel_of(1).try_sleep(TICK));
+    Pin::new(&mut *sleep).reset(start + SECOND);
+    assert_eq!(sleep.deadline(), start + SECOND);
+    let debug = format!("{:?}", *sleep);
+    assert!(
+        debug.contains("TrySleep") && debug.contains("deadline"),
+        "{debug}"
+    );
+    assert_pending!(sleep.poll());
+    advance(SECOND - TICK).await;
+    assert_pending!(sleep.poll());
+    assert!(!sleep.is_elapsed());
+    advance(TICK).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert!(sleep.is_elapsed());
+}
+
+/// The wakers of those who hold a permit are kept for a shutdown, under a lock.
+#[test]
+fn a_waker_may_use_the_wheel_as_it_is_dropped() {
+    struct UsesTheWheel(Wheel);
+    impl Wake for UsesTheWheel {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for UsesTheWheel {
+        fn drop(&mut self) {
+            register(&mut self.0.try_sleep(DAY));
+        }
+    }
+    within(SECOND * 60, || {
+        paused_runtime().block_on(async {
+            let wheel = wheel_of(10_000);
+            for scene in ["polled by another task", "dropped", "dropped after a burst"] {
+                let waker = Waker::from(Arc::new(UsesTheWheel(wheel.clone())));
+                let mut sleep = wheel.try_sleep(DAY);
+                register_for(&waker, &mut sleep);
+                drop(waker);
+                if scene == "polled by another task" {
+                    register(&mut sleep);
+                }
+                if scene == "dropped after a burst" {
+                    let mut burst: Vec<_> = (0..5_000).map(|_| wheel.try_sleep(DAY)).collect();
+                    burst.iter_mut().for_each(register);
+                }
+                drop(sleep);
+                assert_at_rest(&wheel);
+            }
+        });
+    });
 }
 
 /// A limit is of the wheel, whatever the runtime.

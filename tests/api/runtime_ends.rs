@@ -40,6 +40,54 @@ fn on_a_runtime_that_is_not_driven_timers_wait_until_it_is() {
     assert_ready!(sleep.poll());
 }
 
+#[test]
+fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
+    const STAGES: [&str; 6] = [
+        "not polled",
+        "waiting",
+        "reset to later",
+        "reset to earlier",
+        "expired",
+        "completed",
+    ];
+    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
+        for (stage, goes_on) in STAGES.iter().flat_map(|stage| [(*stage, false), (*stage, true)]) {
+            let wheel = Wheel::new();
+            let runtime = make_runtime();
+            let kept = runtime.block_on(async {
+                if stage == "not polled" {
+                    return task::spawn(wheel.sleep(ms(20)));
+                }
+                let mut sleep = waiting_task(|| wheel.sleep(ms(20)));
+                match stage {
+                    "reset to later" => sleep.reset_at(Instant::now() + ms(40)),
+                    "reset to earlier" => sleep.reset_at(Instant::now() + ms(1)),
+                    "expired" => wheel.sleep(ms(40)).await,
+                    "completed" => {
+                        wheel.sleep(ms(40)).await;
+                        assert_ready!(sleep.poll());
+                    }
+                    _ => {}
+                }
+                sleep
+            });
+            drop(runtime);
+            let is_waiting = ["waiting", "reset to later", "reset to earlier"].contains(&stage);
+            assert!(kept.is_woken() || !is_waiting, "{stage}: to be polled elsewhere");
+            assert_adds_up(&wheel);
+            let other = wheel.sleep(ms(5));
+            if goes_on {
+                make_runtime().block_on(kept);
+            } else {
+                drop(kept);
+                assert_at_rest(&wheel);
+            }
+            make_runtime().block_on(other);
+            assert_at_rest(&wheel);
+        }
+    }
+}
+
 /// Tokio's alternative timer fires all its timers when the runtime shuts down, and only then are tasks
 /// dropped.
 #[test]

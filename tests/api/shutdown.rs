@@ -24,8 +24,8 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, ms, paused_runtime, real_runtime, register, register_for, settle,
-    threaded_runtime, waiting_task,
+    DAY, SECOND, TICK, advance, counting_waker, ms, paused_runtime, real_runtime, register, register_for,
+    settle, threaded_runtime, waiting_task,
 };
 
 #[tokio::test(start_paused = true)]
@@ -103,6 +103,18 @@ async fn later_ones_resolve_at_their_first_poll_zero_durations_included() {
     }
     assert_eq!(wheel.metrics().registered, 1);
     assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_wakes_the_task_that_polled_last() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.try_sleep(SECOND);
+    let [(first, first_woken), (last, last_woken)] = [(); 2].map(|()| counting_waker());
+    register_for(&first, &mut sleep);
+    register_for(&last, &mut sleep);
+    drop(wheel.shutdown());
+    let woken = [first_woken, last_woken].map(|woken| woken.load(Ordering::Relaxed));
+    assert_eq!(woken, [0, 1]);
 }
 
 #[tokio::test(start_paused = true)]

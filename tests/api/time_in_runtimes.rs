@@ -574,6 +574,8 @@ fn a_known_task_blocks_on_any_runtime() {
                         assert!(time::timeout(ms(2), pending::<()>()).await.is_err());
                     });
                     inner.block_on(time::sleep(ms(2)));
+                    // They have waited there.
+                    assert_left_with(&inner, 1);
                 }
                 Handle::current().block_on(time::sleep(ms(2)));
                 let without_timers = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -589,6 +591,30 @@ fn a_known_task_blocks_on_any_runtime() {
         }
     };
     outer.block_on(async { tokio::spawn(task).await.unwrap() });
+}
+
+#[test]
+fn a_task_that_polls_timers_within_another_runtime_teaches_its_worker_nothing() {
+    within_limit(60 * SECOND, || {
+        let (not_driven, runtime) = (real_runtime(), threaded_runtime(3));
+        let handle = not_driven.handle();
+        let tasks: Vec<_> = (0..9)
+            .map(|_| {
+                let handle = handle.clone();
+                runtime.spawn(async move {
+                    for _ in 0..100 {
+                        let timeout = time::timeout(DAY, tokio::task::yield_now());
+                        within(&handle, Box::pin(timeout)).await.unwrap();
+                    }
+                    // Of the runtime whose worker this is, because nobody drives the other.
+                    time::sleep(ms(2)).await;
+                })
+            })
+            .collect();
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+    });
 }
 
 #[test]

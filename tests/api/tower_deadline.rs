@@ -228,9 +228,9 @@ async fn a_sooner_deadline_that_a_request_states_stays() {
 // What the headers say.
 
 fn read(header: &DeadlineHeader, name: &'static str, value: &[u8]) -> Option<Duration> {
-    let mut headers = HeaderMap::new();
-    headers.insert(name, value.try_into().unwrap());
-    header.read(&headers)
+    let mut request = Request::new(());
+    request.headers_mut().insert(name, value.try_into().unwrap());
+    header.reader()(&request)
 }
 
 fn written(header: &DeadlineHeader, name: &str, left: Duration) -> String {

@@ -59,6 +59,22 @@ fn it_goes_by_the_runtime_that_polls_when_its_own_has_ended() {
     }
 }
 
+/// A task is the first that uses it, after its runtime has ended.
+#[test]
+fn a_task_runs_where_it_is_scheduled_when_its_own_runtime_has_ended() {
+    for is_used in [false, true] {
+        let timers = multi(1);
+        let wheel = wheel_on(&timers);
+        if is_used {
+            timers.block_on(async { wheel.sleep(ms(1)).await });
+        }
+        drop(timers);
+        current().block_on(async {
+            assert_eq!(found("a task", wheel.schedule(ms(2), async { 7 })).await, Ok(7));
+        });
+    }
+}
+
 /// Its runtime ends at any moment, while threads of no runtime and tasks of another use it.
 #[test]
 fn its_runtime_ends_while_it_is_used() {

@@ -22,7 +22,7 @@ use crate::{
         erased::AnyConnection,
         keys::Tag,
         nonce::Nonce,
-        retry::Backoff,
+        retry::{Backoff, within},
         script::{Call, Script},
     },
     timers,
@@ -209,27 +209,20 @@ impl Calls {
             let by = releaser
                 .as_ref()
                 .map_or(end, |releaser| releaser.valid_until.max(told_by));
-            let answer = timers::until(by, attempt()).await;
-            let error = match answer.unwrap_or_else(|| {
-                Err(Error::NoAnswer {
-                    waited: start.elapsed(),
-                })
-            }) {
+            let left = by.saturating_duration_since(Instant::now());
+            let error = match within(left, attempt()).await {
                 Ok(answer) => {
                     if answer == HELD_AND_UNTOLD {
                         self.client.stats.say_untold();
                     }
                     self.client.waiters.released(&line(&self.tag));
-                    if let Some(Releaser {
-                        answer: to,
-                        valid_until,
-                    }) = releaser
-                    {
-                        let _ = to.send(Ok(answer != NOT_HELD && start < valid_until));
+                    if let Some(releaser) = releaser {
+                        let was_held = answer != NOT_HELD && start < releaser.valid_until;
+                        let _ = releaser.answer.send(Ok(was_held));
                     }
                     return;
                 }
-                Err(error) => error,
+                Err(error) => error.after(start.elapsed()),
             };
             let now = Instant::now();
             let over = !error.is_passing() || now >= end;

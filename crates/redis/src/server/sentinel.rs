@@ -235,7 +235,10 @@ impl Master {
             loop {
                 match timeout(SENTINEL_SILENCE, messages.next()).await {
                     Ok(Some(_)) => break,
-                    Ok(None) => return Err(closed()),
+                    Ok(None) => {
+                        let why = "the sentinel has closed the connection";
+                        return Err(failure(io::ErrorKind::UnexpectedEof, why));
+                    }
                     Err(_) => within(sink.ping::<Value>()).await.map(drop)?,
                 }
             }
@@ -366,7 +369,10 @@ impl Watch {
     async fn unless_moved<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         tokio::select! {
             biased;
-            () = self.moved() => Err(moved()),
+            () = self.moved() => {
+                let why = "another server has become the master";
+                Err(failure(io::ErrorKind::ConnectionReset, why))
+            }
             answer = answer => answer,
         }
     }
@@ -379,20 +385,6 @@ fn address(client: &Client) -> String {
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let answer = timeout(SENTINELS_LIMIT, answer).await;
     answer.unwrap_or_else(|_| Err(failure(io::ErrorKind::TimedOut, "the sentinels do not answer")))
-}
-
-fn moved() -> RedisError {
-    failure(
-        io::ErrorKind::ConnectionReset,
-        "another server has become the master",
-    )
-}
-
-fn closed() -> RedisError {
-    failure(
-        io::ErrorKind::UnexpectedEof,
-        "the sentinel has closed the connection",
-    )
 }
 
 fn failure(kind: io::ErrorKind, why: &'static str) -> RedisError {

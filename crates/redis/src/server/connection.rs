@@ -1,9 +1,10 @@
-//! `Connection`: the bound that a Redis connection has to meet.
+//! `Connection`: the bound that a Redis connection has to meet, and what its requests end with.
 
-use std::{any::Any, panic::AssertUnwindSafe};
+use std::{any::Any, io, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt;
 use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
+use tokio::time::timeout;
 
 /// A shareable connection to Redis: any asynchronous connection of the `redis` crate.
 ///
@@ -27,6 +28,21 @@ pub(crate) async fn guarded<T>(answer: impl Future<Output = RedisResult<T>>) -> 
             message(&*panic),
         ))),
     }
+}
+
+/// Waits for an answer for as long as `limit`. The error of one that does not come says `why`.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    why: &'static str,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    let answer = timeout(limit, guarded(answer)).await;
+    answer.unwrap_or_else(|_| Err(broken(io::ErrorKind::TimedOut, why)))
+}
+
+/// Returns the error of a connection that is given up.
+pub(crate) fn broken(kind: io::ErrorKind, why: &'static str) -> RedisError {
+    io::Error::new(kind, why).into()
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -15,7 +15,7 @@ use redis::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-use super::connection::Connection;
+use super::connection::{Connection, broken};
 use crate::{
     mutex::Mutex,
     per_runtime::{Guard, PerRuntime, Running},
@@ -284,11 +284,10 @@ impl<C> InFlight<C> {
         self.is_over = true;
         tracing::debug!("a connection to Redis is silent, and is made anew");
         self.replace();
-        io::Error::new(
+        broken(
             io::ErrorKind::TimedOut,
             "the connection was silent and is made anew",
         )
-        .into()
     }
 
     fn answered<T>(mut self, answer: RedisResult<T>) -> RedisResult<T> {

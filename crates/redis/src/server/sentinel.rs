@@ -16,6 +16,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
+    connection::{broken, in_time},
     reconnecting::{Reconnecting, connect},
     retry::Backoff,
 };
@@ -173,6 +174,7 @@ impl ConnectionLike for ToMaster {
 
 /// How long the sentinels may take to answer. The `redis` crate gives up each of them after half a second.
 const SENTINELS_LIMIT: Duration = Duration::from_secs(3);
+const SILENT: &str = "the sentinels do not answer";
 /// How long a sentinel may be silent that is listened to, before it is pinged.
 const SENTINEL_SILENCE: Duration = Duration::from_secs(5);
 /// The pauses before another sentinel is listened to.
@@ -228,7 +230,7 @@ impl Master {
     }
 
     async fn listen_until_moved(&self, old: &str) -> RedisResult<()> {
-        let (mut sink, mut messages) = within(self.listen()).await?;
+        let (mut sink, mut messages) = in_time(SENTINELS_LIMIT, SILENT, self.listen()).await?;
         // Another may have become the master before the subscription was made, and a message may be about a
         // master that is none of ours.
         while address(&self.client().await?) == old {
@@ -237,9 +239,11 @@ impl Master {
                     Ok(Some(_)) => break,
                     Ok(None) => {
                         let why = "the sentinel has closed the connection";
-                        return Err(failure(io::ErrorKind::UnexpectedEof, why));
+                        return Err(broken(io::ErrorKind::UnexpectedEof, why));
                     }
-                    Err(_) => within(sink.ping::<Value>()).await.map(drop)?,
+                    Err(_) => in_time(SENTINELS_LIMIT, SILENT, sink.ping::<Value>())
+                        .await
+                        .map(drop)?,
                 }
             }
         }
@@ -293,7 +297,7 @@ impl Question {
     /// Asks on this thread.
     fn ask(self, client: &mut SentinelClient) -> RedisResult<Client> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(within(async {
+        runtime.block_on(in_time(SENTINELS_LIMIT, SILENT, async {
             match self {
                 Question::Master => find_master(client).await,
                 Question::Sentinel => client.async_get_sentinel_client().await,
@@ -371,7 +375,7 @@ impl Watch {
             biased;
             () = self.moved() => {
                 let why = "another server has become the master";
-                Err(failure(io::ErrorKind::ConnectionReset, why))
+                Err(broken(io::ErrorKind::ConnectionReset, why))
             }
             answer = answer => answer,
         }
@@ -380,13 +384,4 @@ impl Watch {
 
 fn address(client: &Client) -> String {
     client.get_connection_info().addr().to_string()
-}
-
-async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let answer = timeout(SENTINELS_LIMIT, answer).await;
-    answer.unwrap_or_else(|_| Err(failure(io::ErrorKind::TimedOut, "the sentinels do not answer")))
-}
-
-fn failure(kind: io::ErrorKind, why: &'static str) -> RedisError {
-    io::Error::new(kind, why).into()
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     future::pending,
-    mem,
+    io, mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,18 +11,21 @@ use std::{
     time::Duration,
 };
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, RedisResult};
 use tickwheel_exported::Exported;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::link::{Endpoint, Link, Message};
 use crate::{
     exported::{Counter, List},
     per_runtime::Guard,
-    server::{connection::guarded, retry::Backoff},
+    server::{
+        connection::{broken, in_time},
+        retry::Backoff,
+    },
 };
 
 /// How long connecting, subscribing or a ping may take.
@@ -121,35 +124,7 @@ pub(super) struct Task {
     was_connected: bool,
 }
 
-/// Why a connection was given up.
-#[derive(Debug)]
-enum Failure {
-    NoAnswer,
-    Closed,
-    Redis(RedisError),
-}
-
-impl From<RedisError> for Failure {
-    fn from(error: RedisError) -> Failure {
-        Failure::Redis(error)
-    }
-}
-
-impl Failure {
-    /// Whether the server has refused what will be refused again until somebody changes a setting.
-    fn is_refusal(&self) -> bool {
-        matches!(self, Failure::Redis(error) if is_refusal(error))
-    }
-
-    fn reason(&self) -> String {
-        match self {
-            Failure::NoAnswer => "no answer".to_owned(),
-            Failure::Closed => "the connection was closed".to_owned(),
-            Failure::Redis(error) => error.to_string(),
-        }
-    }
-}
-
+/// Whether the server has refused what will be refused again until somebody changes a setting.
 fn is_refusal(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -182,11 +157,11 @@ impl Task {
                 continue;
             }
             let began = Instant::now();
-            let Err(failure) = self.connect().await else {
+            let Err(error) = self.connect().await else {
                 return;
             };
             self.stats.failures.increment();
-            if self.has_resp2(&failure) {
+            if self.has_resp2(&error) {
                 if !self.stats.was_refused.swap(true, Ordering::Relaxed) {
                     tracing::error!(
                         "the client of a cluster receives no messages by RESP2: build it with use_protocol(ProtocolVersion::RESP3); who waits looks by himself"
@@ -198,23 +173,22 @@ impl Task {
             match self.pauses.record(began.elapsed()) {
                 Ended::AfterLong | Ended::Again => {}
                 Ended::AtOnce => tracing::warn!(
-                    reason = failure.reason(),
+                    %error,
                     "the subscription to Redis could not be made; it is tried again, and who waits looks by himself meanwhile"
                 ),
             }
-            sleep(self.pauses.next(failure.is_refusal())).await;
+            sleep(self.pauses.next(is_refusal(&error))).await;
         }
     }
 
     /// Whether the client of a cluster cannot subscribe because of its protocol, which only the attempt
     /// reveals.
-    fn has_resp2(&self, failure: &Failure) -> bool {
-        matches!((&self.endpoint, failure), (Endpoint::Cluster(_), Failure::Redis(error))
-            if error.kind() == ErrorKind::InvalidClientConfig)
+    fn has_resp2(&self, error: &RedisError) -> bool {
+        matches!(self.endpoint, Endpoint::Cluster(_)) && error.kind() == ErrorKind::InvalidClientConfig
     }
 
     /// Connects, and serves the listeners until that fails or the subscription has been removed.
-    async fn connect(&mut self) -> Result<(), Failure> {
+    async fn connect(&mut self) -> RedisResult<()> {
         let mut link = within(Link::open(&self.endpoint)).await?;
         // The first one takes the place of no other.
         if mem::replace(&mut self.was_connected, true) {
@@ -234,7 +208,7 @@ impl Task {
             .get(|subscription| subscription.wake(channel));
     }
 
-    async fn serve(&self, link: &mut Link) -> Result<(), Failure> {
+    async fn serve(&self, link: &mut Link) -> RedisResult<()> {
         let (mut subscribed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         // Kept over every `changed`, so that busy listeners do not put the ping off.
         let mut ping_at = Instant::now() + MESSAGE_SILENCE;
@@ -245,8 +219,10 @@ impl Task {
             let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
             if !gone.is_empty() {
                 // Some servers answer as if there had been no subscription, which is what is wanted.
-                if let Err(failure @ Failure::NoAnswer) = within(link.unsubscribe(&gone)).await {
-                    return Err(failure);
+                if let Err(error) = within(link.unsubscribe(&gone)).await
+                    && error.is_timeout()
+                {
+                    return Err(error);
                 }
                 subscribed.retain(|channel| wanted.contains(channel));
             }
@@ -275,7 +251,7 @@ impl Task {
                                 self.stats.reconnects.increment();
                                 self.guard.running().get(|subscription| subscription.wake_all());
                             }
-                            None => return Err(Failure::Closed),
+                            None => return Err(broken(io::ErrorKind::UnexpectedEof, "the connection was closed")),
                         }
                     }
                     () = sleep_until(ping_at) => {
@@ -288,32 +264,29 @@ impl Task {
     }
 }
 
-async fn within<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Result<T, Failure> {
-    match timeout(SUBSCRIBE_LIMIT, guarded(answer)).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(Failure::NoAnswer),
-    }
+async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    in_time(SUBSCRIBE_LIMIT, "no answer to a subscription", answer).await
 }
 
 /// Subscribes to channels, and returns those that the server refuses. If it refuses all of them, returns its
 /// error.
-async fn subscribe(link: &mut Link, channels: &[String]) -> Result<Vec<String>, Failure> {
+async fn subscribe(link: &mut Link, channels: &[String]) -> RedisResult<Vec<String>> {
     let error = match within(link.subscribe(channels)).await {
         Ok(()) => return Ok(Vec::new()),
-        Err(Failure::Redis(error)) if is_refusal(&error) && channels.len() > 1 => error,
-        Err(failure) => return Err(failure),
+        Err(error) if is_refusal(&error) && channels.len() > 1 => error,
+        Err(error) => return Err(error),
     };
     // One channel that is forbidden (ACL) makes Redis refuse all of a command.
     let mut refused = Vec::new();
     for channel in channels {
         match within(link.subscribe(std::slice::from_ref(channel))).await {
             Ok(()) => {}
-            Err(Failure::Redis(error)) if is_refusal(&error) => refused.push(channel.clone()),
-            Err(failure) => return Err(failure),
+            Err(error) if is_refusal(&error) => refused.push(channel.clone()),
+            Err(error) => return Err(error),
         }
     }
     if refused.len() == channels.len() {
-        return Err(error.into());
+        return Err(error);
     }
     tracing::warn!(%error, channels = ?refused, "Redis refuses subscriptions; who waits there looks by himself");
     Ok(refused)

@@ -73,10 +73,8 @@ pub struct LabelStats {
 /// What happened to a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Its future completed with this many tenths of the time left.
-    Completed {
-        tenths: u8,
-    },
+    /// Its future completed with this many tenths of its time left.
+    Completed(u8),
     Elapsed,
     Cancelled,
 }
@@ -90,9 +88,7 @@ impl Outcome {
             // Centuries take a division of 128 bits.
             None => (u128::from(left) * 10 / u128::from(total.max(1))) as u64,
         };
-        Outcome::Completed {
-            tenths: tenths.min(9) as u8,
-        }
+        Outcome::Completed(tenths.min(9) as u8)
     }
 }
 
@@ -205,7 +201,7 @@ impl Labels {
         let Some(label) = self.place(id).get() else { return };
         let stripe = label.stripe();
         let counter = match outcome {
-            Outcome::Completed { tenths } => &stripe.headroom[usize::from(tenths) % 10],
+            Outcome::Completed(tenths) => &stripe.headroom[usize::from(tenths) % 10],
             Outcome::Elapsed => &stripe.elapsed,
             Outcome::Cancelled => &stripe.cancelled,
         };
@@ -229,7 +225,7 @@ mod tests {
     #[test]
     fn tenths_of_any_time() {
         let tenths = |left, total| match Outcome::completed(left, total) {
-            Outcome::Completed { tenths } => tenths,
+            Outcome::Completed(tenths) => tenths,
             other => unreachable!("{other:?}"),
         };
         for (left, total, expected) in [(0, 0, 0), (1, 10, 1), (99, 100, 9), (100, 100, 9), (9, 100, 0)] {

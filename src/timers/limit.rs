@@ -317,21 +317,20 @@ impl TrySleep {
         } else {
             permits.try_take()
         };
-        // A local, because the poll panics if there is no runtime.
-        let permit = taken.map(|()| Permit::taken(self.roster.clone()));
-        // One that is due by its deadline may still have to wait for its tick.
-        let may_begin = permit.is_ok() || self.sleep.timer.is_due();
-        let has_elapsed = may_begin && self.sleep.poll_without_budget(waker).is_ready();
-        self.was_admitted |= permit.is_ok();
-        if has_elapsed {
-            return Poll::Ready(Ok(()));
-        }
-        match permit {
-            Ok(permit) => {
-                self.permit = Some(permit);
-                Poll::Pending
+        match taken {
+            Ok(()) => {
+                // A local, because the poll panics if there is no runtime.
+                let permit = Permit::taken(self.roster.clone());
+                let polled = self.sleep.poll_without_budget(waker);
+                self.was_admitted = true;
+                self.permit = polled.is_pending().then_some(permit);
+                polled.map(Ok)
             }
             Err(full) => {
+                // One that is due by its deadline may still have to wait for its tick.
+                if self.sleep.timer.is_due() && self.sleep.poll_without_budget(waker).is_ready() {
+                    return Poll::Ready(Ok(()));
+                }
                 drop(self.sleep.timer.cancel());
                 self.roster.permits.count_rejected();
                 Poll::Ready(Err(full))

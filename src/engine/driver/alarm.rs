@@ -305,7 +305,8 @@ impl Alarm {
             // because the runtime shuts down.
             outcome = self.set(seat);
         }
-        if outcome == SetOutcome::Waits && after != Moment::NEVER {
+        // Only beside one of Tokio's timers that was just set here. While the engine is closing, that would panic.
+        if seat.has_waker && after != Moment::NEVER && !self.is_closing() {
             self.set_ahead(seat, after);
         }
         if is_early(outcome) {
@@ -456,7 +457,7 @@ impl Alarm {
     /// Sets Tokio's timer ahead to `after`.
     fn set_ahead(&self, seat: &mut Seat, after: Moment) {
         // Beyond that, it would save the runtime one turn in days.
-        if seat.kernel_timer.is_some() || seat.is_far(after) {
+        if seat.is_far(after) {
             return;
         }
         if seat.ahead.is_none() {

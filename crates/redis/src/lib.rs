@@ -60,7 +60,7 @@
 //! | `tickwheel_redis_jobs_paused` | gauge | | 1 if the queue was paused at the last sample, else 0 |
 //! | `tickwheel_redis_jobs_oldest_due_seconds` | gauge | | for how long the oldest due job had been due that no worker had claimed, at the last sample; 0 if none was due |
 //! | `tickwheel_redis_jobs_sample_age_seconds` | gauge | | time since that sample |
-//! | `tickwheel_redis_jobs_deliveries_total` | counter | `attempt` | jobs that this process's workers yielded: the `first` time or a `later` one |
+//! | `tickwheel_redis_jobs_deliveries_total` | counter | `attempt` | jobs that this process's workers yielded: in the `first` attempt or a `later` one, also after one that was put off |
 //! | `tickwheel_redis_jobs_lateness_seconds` | histogram | | time from when a job was due to its delivery, at most a day |
 //! | `tickwheel_redis_jobs_renewals_total` | counter | `outcome` | renewals of jobs that this process has claimed: `renewed`, or `failed` without an answer |
 //! | `tickwheel_redis_jobs_lost_total` | counter | | jobs whose lease this process lost before it was done with them, those that it had not delivered yet included |

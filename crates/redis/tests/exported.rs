@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, future::pending};
 use metrics::with_local_recorder;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -24,7 +24,7 @@ use tickwheel_exported::{Exported, ExportedKind, ExportedUnit, ExportedValue, So
 use tickwheel_metrics::Reporter;
 use tickwheel_prometheus::WheelCollector;
 use tickwheel_redis::{DelayedJobs, Error, Leases, Notifications};
-use tokio::{runtime::Builder, time::sleep};
+use tokio::{runtime::Builder, sync::oneshot, time::sleep};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -155,6 +155,67 @@ async fn deliveries_and_their_lateness_are_counted() {
     let late = value_of(jobs.source(), "jobs_lateness_seconds_sum") - before;
     assert!(late >= 0.0, "{late}");
     assert_eq!(value_of(jobs.source(), "jobs_lost_total"), 0.0);
+}
+
+/// Each is attempt 1 again, or a later attempt of a job that was never delivered.
+#[tokio::test]
+async fn only_the_first_attempt_that_was_delivered_counts_as_first() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let count = |name: &str| {
+        let exported = jobs.source().exported().unwrap();
+        value(&exported, &format!("jobs_deliveries_total{{attempt={name}}}"))
+    };
+    let running = || -> u64 { server.command(&["ZCARD", &key("running")]) };
+
+    // Put off, and then started and not fetched.
+    assert!(jobs.schedule("put off", Duration::ZERO, b"").await.unwrap());
+    let mut worker = jobs.worker().lease(MINUTE).start();
+    assert!(next(&mut worker).await.snooze(Duration::ZERO).await.unwrap());
+    drop(worker);
+    assert!(jobs.schedule("unseen", Duration::ZERO, b"").await.unwrap());
+    let mut worker = jobs.worker().lease(MINUTE).concurrency(2).start();
+    assert!(worker.next().now_or_never().is_none());
+    until(async || running() == 2).await;
+    soon(worker.close()).await;
+    assert_eq!(running(), 0);
+    let mut worker = jobs.worker().lease(MINUTE).start();
+    for counted in [(1.0, 1.0), (2.0, 1.0)] {
+        let job = next(&mut worker).await;
+        assert_eq!(job.attempt(), 1);
+        assert!(job.done().await.unwrap());
+        assert_eq!((count("first"), count("later")), counted);
+    }
+    drop(worker);
+
+    // Given back when the grace had passed.
+    assert!(jobs.schedule("stopped", Duration::ZERO, b"").await.unwrap());
+    let (end, ended) = oneshot::channel::<()>();
+    let worker = jobs.worker().lease(MINUTE).start();
+    let run = worker
+        .run(1, async |_| pending::<Result<(), Error>>().await)
+        .until(ended.map(|_| ()))
+        .grace(Duration::ZERO);
+    let run = tokio::spawn(run);
+    until(async || count("first") == 3.0).await;
+    drop(end);
+    soon(run).await.unwrap().unwrap();
+    let mut worker = jobs.worker().lease(MINUTE).start();
+    let job = next(&mut worker).await;
+    assert_eq!((job.attempt(), count("later")), (1, 2.0));
+    assert!(job.done().await.unwrap());
+    drop(worker);
+
+    // Not to be delivered at first.
+    assert!(jobs.schedule("large", Duration::ZERO, &[0; 100]).await.unwrap());
+    let mut worker = queue(&server, "q").await.max_payload(10).worker().start();
+    let error = soon(worker.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Undeliverable { .. }), "{error}");
+    drop(worker);
+    let mut worker = jobs.worker().lease(MINUTE).start();
+    let job = next(&mut worker).await;
+    assert_eq!((job.attempt(), count("later")), (2, 3.0));
+    assert_eq!(count("first"), 3.0);
 }
 
 #[tokio::test]

@@ -20,8 +20,8 @@ pub(super) struct Claim {
     /// Shorter than `size` until it has been fetched.
     pub(super) payload: Vec<u8>,
     pub(super) size: usize,
-    /// How many attempts had been made before, and whether it had been delivered before, which an attempt that
-    /// was put off counts as.
+    /// How many attempts had been made before, and whether it had been delivered or had failed before, also in
+    /// an attempt that was put off.
     pub(super) attempts: u32,
     pub(super) was_delivered: bool,
     /// Microseconds since 1970, by Redis' clock.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::units::{LARGEST_NUMBER, micros};
 use crate::{
     jobs::{
-        claim::JobLease,
+        claim::{Claim, JobLease},
         report::{Cancelled, Repeated},
     },
     server::nonce::Nonce,
@@ -46,9 +46,10 @@ pub(in crate::jobs) enum Change<'a> {
         job: &'a JobLease,
         delay: Duration,
     },
-    /// Takes back a start that was never seen.
+    /// Takes back a start, of a job that may have been delivered before.
     UndoStart {
         job: &'a JobLease,
+        was_delivered: bool,
     },
     /// Returns a claim.
     GiveBack {
@@ -100,7 +101,20 @@ pub(in crate::jobs) enum Change<'a> {
     },
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    /// Returns a claim to the queue.
+    pub(in crate::jobs) fn give_back(claim: &'a Claim) -> Change<'a> {
+        Change::GiveBack { job: &claim.lease }
+    }
+
+    /// Takes back the start of a claim that was never yielded.
+    pub(in crate::jobs) fn undo_start(claim: &'a Claim) -> Change<'a> {
+        Change::UndoStart {
+            job: &claim.lease,
+            was_delivered: claim.was_delivered,
+        }
+    }
+
     /// Returns the name of the change and its arguments, as many as the script expects by that name.
     pub(in crate::jobs) fn arguments(&self) -> Vec<Vec<u8>> {
         let time = |time| micros(time).to_string();
@@ -121,7 +135,9 @@ impl Change<'_> {
             }
             Change::Bury { job, error } => with(held("bury", job), kept(error).to_owned()),
             Change::Snooze { job, delay } => with(held("snooze", job), time(delay)),
-            Change::UndoStart { job } => held("unstart", job),
+            Change::UndoStart { job, was_delivered } => {
+                with(held("unstart", job), u8::from(was_delivered).to_string())
+            }
             Change::GiveBack { job } => held("release", job),
             Change::Unfetched { job, attempts } => with(held("unfetched", job), attempts.to_string()),
             Change::Confirm { job } => held("confirm", job),
@@ -263,7 +279,10 @@ mod tests {
             Change::Retry { job, delay, error },
             Change::Bury { job, error },
             Change::Snooze { job, delay },
-            Change::UndoStart { job },
+            Change::UndoStart {
+                job,
+                was_delivered: true,
+            },
             Change::GiveBack { job },
             Change::Unfetched { job, attempts },
             Change::Confirm { job },

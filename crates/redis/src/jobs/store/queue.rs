@@ -23,10 +23,7 @@ use super::{
 };
 use crate::{
     error::{Error, check_name},
-    jobs::{
-        claim::{Claim, JobLease},
-        settings::HandleSettings,
-    },
+    jobs::{claim::Claim, settings::HandleSettings},
     server::{
         answer::unexpected,
         erased::AnyConnection,
@@ -255,14 +252,14 @@ impl Queue {
     pub(in crate::jobs) fn give_back<G: Clone + Send + 'static>(
         self: &Arc<Queue>,
         runtime: &Handle,
-        how: fn(&JobLease) -> Change<'_>,
+        how: fn(&Claim) -> Change<'_>,
         claims: Vec<Claim>,
         goodbye: &G,
     ) {
         let deadline = Instant::now() + CALL_LIMIT;
-        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
-            let arguments = how(&lease).arguments();
-            let (queue, partition, goodbye) = (self.clone(), lease.partition, goodbye.clone());
+        let given_back = claims.into_iter().map(|claim| {
+            let arguments = how(&claim).arguments();
+            let (queue, partition, goodbye) = (self.clone(), claim.lease.partition, goodbye.clone());
             let returned = move |answer: Result<Answer, Error>| {
                 let _goodbye = goodbye;
                 // A job that cannot be returned is delivered again when its lease has expired.

@@ -164,7 +164,7 @@ impl Claims {
             Err(error) if error.is_unanswered() => self.count_unfetched(&claim),
             Err(error) => {
                 self.desk.report(error);
-                self.give_back(|job| Change::GiveBack { job }, vec![claim], &None);
+                self.give_back(|claim| Change::give_back(claim), vec![claim], &None);
             }
         }
         None
@@ -290,7 +290,7 @@ impl Claims {
     /// Gives back what is not due yet.
     pub(super) fn give_back_ahead(&mut self, goodbye: &Goodbye) {
         let claims = self.take_ahead();
-        self.give_back(|job| Change::GiveBack { job }, claims, goodbye);
+        self.give_back(|claim| Change::give_back(claim), claims, goodbye);
     }
 
     fn take_ahead(&mut self) -> Vec<Claim> {
@@ -313,7 +313,7 @@ impl Claims {
     pub(super) fn give_back_all(&mut self, goodbye: &Goodbye) {
         self.give_back_ahead(goodbye);
         let fetching = self.take_fetching();
-        self.give_back(|job| Change::GiveBack { job }, fetching, goodbye);
+        self.give_back(|claim| Change::give_back(claim), fetching, goodbye);
         let now = Instant::now();
         self.give_back_older(Some(now), Some(now), goodbye);
     }
@@ -321,11 +321,11 @@ impl Claims {
     /// Gives back claims that have been due, and jobs that have been started, since before these instants.
     fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>, goodbye: &Goodbye) {
         let (claims, starts) = self.desk.take_back(due, started);
-        self.give_back(|job| Change::GiveBack { job }, claims, goodbye);
-        self.give_back(|job| Change::UndoStart { job }, starts, goodbye);
+        self.give_back(|claim| Change::give_back(claim), claims, goodbye);
+        self.give_back(|claim| Change::undo_start(claim), starts, goodbye);
     }
 
-    pub(super) fn give_back(&self, how: fn(&JobLease) -> Change<'_>, claims: Vec<Claim>, goodbye: &Goodbye) {
+    pub(super) fn give_back(&self, how: fn(&Claim) -> Change<'_>, claims: Vec<Claim>, goodbye: &Goodbye) {
         for claim in &claims {
             self.desk.let_go(&claim.lease);
         }
@@ -340,7 +340,7 @@ impl Drop for Claims {
         let mut claims = self.take_ahead();
         claims.extend(self.take_fetching());
         self.desk
-            .give_back_elsewhere(|job| Change::GiveBack { job }, claims);
+            .give_back_elsewhere(|claim| Change::give_back(claim), claims);
     }
 }
 

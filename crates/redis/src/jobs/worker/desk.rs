@@ -166,7 +166,7 @@ impl Desk {
         let next = self.poll_started(cx, &mut lost);
         // For Redis they run until their leases end, or until the end of one that was cancelled is confirmed.
         self.queue
-            .give_back(&self.nearby.runtime, |job| Change::UndoStart { job }, lost, &());
+            .give_back(&self.nearby.runtime, |claim| Change::undo_start(claim), lost, &());
         next
     }
 
@@ -450,7 +450,7 @@ impl Desk {
 
     /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
     /// another one, they wait until their leases have expired.
-    pub(super) fn give_back_elsewhere(&self, how: fn(&JobLease) -> Change<'_>, claims: Vec<Claim>) {
+    pub(super) fn give_back_elsewhere(&self, how: fn(&Claim) -> Change<'_>, claims: Vec<Claim>) {
         if claims.is_empty() {
             return;
         }
@@ -484,9 +484,9 @@ impl Desk {
         drop(held);
         self.nearby.end();
         let due = due.into_values().map(|due| due.claim).collect();
-        self.give_back_elsewhere(|job| Change::GiveBack { job }, due);
+        self.give_back_elsewhere(|claim| Change::give_back(claim), due);
         let started = started.into_iter().map(|started| started.claim).collect();
-        self.give_back_elsewhere(|job| Change::UndoStart { job }, started);
+        self.give_back_elsewhere(|claim| Change::undo_start(claim), started);
     }
 }
 

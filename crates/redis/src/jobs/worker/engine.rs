@@ -195,7 +195,7 @@ impl Engine {
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
                     let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-                    self.claims.give_back(|job| Change::GiveBack { job }, claims, &goodbye);
+                    self.claims.give_back(|claim| Change::give_back(claim), claims, &goodbye);
                     self.takes.leave(&goodbye);
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
@@ -210,7 +210,7 @@ impl Engine {
             let claims = self.takes.taken(answered);
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
             self.claims
-                .give_back(|job| Change::GiveBack { job }, claims, &goodbye);
+                .give_back(|claim| Change::give_back(claim), claims, &goodbye);
         }
         self.takes.give_back_unanswered(&goodbye);
         drop(goodbye);

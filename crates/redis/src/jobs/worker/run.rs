@@ -328,7 +328,11 @@ impl Attempt {
                 return;
             }
             () = self.give_back.cancelled() => {
-                self.log_unfinished(job, job.finish(Change::UndoStart { job: job.lease() }).await);
+                let undo = Change::UndoStart {
+                    job: job.lease(),
+                    was_delivered: true,
+                };
+                self.log_unfinished(job, job.finish(undo).await);
                 return;
             }
         };

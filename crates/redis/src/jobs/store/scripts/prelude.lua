@@ -9,7 +9,7 @@
 --   dead     ran out of attempts, or was buried; the score is when
 -- `state` holds "token attempts due limit error" for each job that is claimed, was ever started or has failed: the token is "-" while
 -- nobody holds the job, and begins with "!" once a job that runs has been cancelled; the limit is the number of attempts under which it
--- was started last, 0 for one that was never delivered; the error is that of its last attempt, and may be missing.
+-- was started last, 0 for one that was never delivered or has failed for its payload since; the error is that of its last attempt, and may be missing.
 -- `repeats` holds the grid of each job that comes again after it was done: its first point, and the distance of two.
 -- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a worker counts as there. Those in
 -- `watching`, a few, look when a job becomes due and are told of one that is due earlier. Those in `idle` are told when one of the few

@@ -7,7 +7,7 @@
 -- Returns Redis' time; when the next job is due and when the next lease ends, empty where there is none, and for a worker that others
 -- tell; 1 where this call is remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
 -- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered
--- before; and a list of the jobs that cannot be delivered, each with its id and the reason.
+-- or has failed before; and a list of the jobs that cannot be delivered, each with its id and the reason.
 local token, limit, ahead, lease, most, again, largest, room, limit_ahead, worker = unpack(ARGV, 3)
 limit, limit_ahead, ahead, lease, most = tonumber(limit), tonumber(limit_ahead), tonumber(ahead), tonumber(lease), tonumber(most)
 largest, room, again = tonumber(largest), tonumber(room), again == '1'
@@ -115,7 +115,7 @@ local function add_job(id, size, attempts, at, stored_limit)
     body = call('HGET', payload, id)
     room = room - size
   end
-  add(claims, id, body, exact(size), attempts, at, stored_limit ~= '0' and '1' or '0')
+  add(claims, id, body, exact(size), attempts, at, (stored_limit ~= '0' or attempts ~= '0') and '1' or '0')
 end
 
 local has_dead = call('ZCARD', dead) > 0

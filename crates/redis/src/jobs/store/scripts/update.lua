@@ -119,9 +119,9 @@ local function other_changes()
 
   -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
   local of_holders = {
-    -- Takes back a start that was never seen.
-    unstart = { from = { running }, act = function(from, id, _, attempts, at, limit, failure)
-      wait_again(from, id, exact(attempts - 1), at, attempts == '1' and '0' or limit, failure)
+    -- Takes back a start. The limit of one that was never delivered is 0 again.
+    unstart = { from = { running }, act = function(from, id, was_delivered, attempts, at, limit, failure)
+      wait_again(from, id, exact(attempts - 1), at, was_delivered == '1' and limit or '0', failure)
     end },
     release = { from = { claimed }, act = function(from, id, _, attempts, at, limit, failure)
       wait_again(from, id, attempts, at, limit, failure)
@@ -252,7 +252,7 @@ local function other_changes()
 
   -- How many arguments each change has after its name, but for starts and dones.
   local arguments = {
-    renew = 3, release = 2, unstart = 2, unfetched = 3, retry = 4, bury = 3, snooze = 3, confirm = 2,
+    renew = 3, release = 2, unstart = 3, unfetched = 3, retry = 4, bury = 3, snooze = 3, confirm = 2,
     cancel = 1, reschedule = 2, revive = 1, purge = 1, revive_dead = 1, purge_dead = 1, pause = 0, resume = 0, keep = 2, close = 1,
     limit = 1,
   }

@@ -309,20 +309,23 @@ impl Claims {
             .collect()
     }
 
-    /// Gives back everything that the consumer was not shown, as far as it is known here.
-    pub(super) fn give_back_all(&mut self, goodbye: &Goodbye) {
+    /// Gives back everything that the consumer was not shown, as far as it is known here. Returns whether a start
+    /// is under way, whose answer wakes the engine and leaves one more to give back.
+    pub(super) fn give_back_all(&mut self, goodbye: &Goodbye) -> bool {
         self.give_back_ahead(goodbye);
         let fetching = self.take_fetching();
         self.give_back(|claim| Change::give_back(claim), fetching, goodbye);
         let now = Instant::now();
-        self.give_back_older(Some(now), Some(now), goodbye);
+        self.give_back_older(Some(now), Some(now), goodbye)
     }
 
     /// Gives back claims that have been due, and jobs that have been started, since before these instants.
-    fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>, goodbye: &Goodbye) {
-        let (claims, starts) = self.desk.take_back(due, started);
-        self.give_back(|claim| Change::give_back(claim), claims, goodbye);
-        self.give_back(|claim| Change::undo_start(claim), starts, goodbye);
+    /// Returns whether another start is under way.
+    fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>, goodbye: &Goodbye) -> bool {
+        let taken = self.desk.take_back(due, started);
+        self.give_back(|claim| Change::give_back(claim), taken.claims, goodbye);
+        self.give_back(|claim| Change::undo_start(claim), taken.starts, goodbye);
+        taken.is_starting
     }
 
     pub(super) fn give_back(&self, how: fn(&Claim) -> Change<'_>, claims: Vec<Claim>, goodbye: &Goodbye) {

@@ -108,6 +108,14 @@ pub(super) struct Status {
     pub(super) started_since: Option<Instant>,
 }
 
+/// What the consumer has not fetched and does not get any more.
+pub(super) struct TakenBack {
+    pub(super) claims: Vec<Claim>,
+    pub(super) starts: Vec<Claim>,
+    /// Whether another start was under way at that moment, which is not taken back with these.
+    pub(super) is_starting: bool,
+}
+
 impl Status {
     /// Whether the consumer fetches a job as soon as there is one, for all that is known.
     pub(super) fn has_free_place(&self) -> bool {
@@ -343,11 +351,6 @@ impl Desk {
         !self.state.lock().held.is_empty()
     }
 
-    /// Whether a start is under way, whose job has to be given back if the worker ends.
-    pub(super) fn is_starting(&self) -> bool {
-        self.state.lock().starting > 0
-    }
-
     /// Starts renewing a claim.
     pub(super) fn hold(&self, lease: &Arc<JobLease>) {
         self.state.lock().held.insert(lease);
@@ -421,7 +424,7 @@ impl Desk {
         &self,
         due_before: Option<Instant>,
         started_before: Option<Instant>,
-    ) -> (Vec<Claim>, Vec<Claim>) {
+    ) -> TakenBack {
         let mut state = self.state.lock();
         let (mut claims, mut starts) = (Vec::new(), Vec::new());
         while state
@@ -445,7 +448,11 @@ impl Desk {
         for claim in claims.iter().chain(&starts) {
             state.held.remove(&claim.lease);
         }
-        (claims, starts)
+        TakenBack {
+            claims,
+            starts,
+            is_starting: state.starting > 0,
+        }
     }
 
     /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
@@ -525,5 +532,85 @@ fn wake(mut state: MutexGuard<'_, State>) {
     drop(state);
     if let Some(waker) = waker {
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{
+        FutureExt,
+        future::{BoxFuture, poll_fn},
+    };
+    use redis::Value;
+    use tickwheel::Wheel;
+    use tokio::{sync::Notify, task::yield_now};
+
+    use super::*;
+    use crate::{
+        jobs::settings::HandleSettings,
+        server::{erased::AnyConnection, script::Call},
+    };
+
+    /// Carries out every start, and answers when it is told to.
+    struct AnswersLate(Arc<Notify>);
+
+    impl AnyConnection for AnswersLate {
+        fn send(&self, _: Arc<Call>) -> BoxFuture<'_, Result<Value, Error>> {
+            let answer = self.0.clone();
+            async move {
+                answer.notified().await;
+                Ok(Value::BulkString(b"1".to_vec()))
+            }
+            .boxed()
+        }
+    }
+
+    fn due_claim(id: &str) -> Claim {
+        let until = Instant::now() + Duration::from_secs(60);
+        Claim {
+            lease: JobLease::new(id.to_owned(), 0, "token".into(), until),
+            payload: Vec::new(),
+            size: 0,
+            attempts: 0,
+            was_delivered: false,
+            due: 0,
+            overdue: Duration::ZERO,
+            later_from: Instant::now(),
+        }
+    }
+
+    /// Until it says that no start is under way, a worker that ends waits. What it takes then is all.
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_is_not_taken_back_is_said_to_be_under_way() {
+        let answer = Arc::new(Notify::new());
+        let server = Arc::new(AnswersLate(answer.clone()));
+        let settings = HandleSettings {
+            answer_within: Duration::from_secs(60),
+            ..HandleSettings::default()
+        };
+        let (wheel, nearby) = (Wheel::new(), Arc::default());
+        let queue = Queue::new(wheel, server, "q".to_owned(), 1, None, settings, nearby);
+        let desk = Desk::new(Arc::new(queue), WorkerSettings::default(), Handle::current());
+        let asks = poll_fn(|cx| Poll::Ready(desk.poll_next(cx).is_pending()));
+        assert!(asks.await, "the consumer waits for a job");
+        desk.add(["started", "due"].map(due_claim));
+        desk.close();
+        let take_back = || {
+            let now = Some(Instant::now());
+            desk.take_back(now, now)
+        };
+        let taken = take_back();
+        assert_eq!((taken.claims.len(), taken.starts.len()), (1, 0));
+        assert!(taken.is_starting);
+        answer.notify_one();
+        let taken = loop {
+            yield_now().await;
+            let taken = take_back();
+            if !taken.is_starting {
+                break taken;
+            }
+        };
+        assert_eq!((taken.claims.len(), taken.starts.len()), (0, 1));
+        assert_eq!(taken.starts[0].lease.id, "started");
     }
 }

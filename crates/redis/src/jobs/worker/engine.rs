@@ -171,10 +171,8 @@ impl Engine {
         let mut goodbye = Some(goodbye);
         self.takes.leave(&goodbye);
         while !wheel.is_shutdown() {
-            // Starts that were in flight when the stream was dropped are answered later. One that is answered
-            // after this question wakes the engine again, and goes back with a goodbye too.
-            let is_starting = desk.is_starting();
-            self.claims.give_back_all(&goodbye);
+            // Starts that were in flight when the stream was dropped are answered later.
+            let is_starting = self.claims.give_back_all(&goodbye);
             if !self.takes.are_in_flight() {
                 self.takes.give_back_unanswered(&goodbye);
                 if !is_starting {

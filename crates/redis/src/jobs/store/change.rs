@@ -186,8 +186,6 @@ pub(in crate::jobs) enum Renewed {
     /// It has run out, or the job was cancelled.
     Lost,
     Extended,
-    /// Redis did not answer.
-    Unknown,
 }
 
 /// The answer to one change, or to one job that was to be scheduled.

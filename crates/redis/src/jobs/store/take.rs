@@ -1,6 +1,6 @@
 //! `take`: takes jobs from Redis and parses the answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use redis::Value;
 use tokio::time::Instant;
@@ -88,12 +88,13 @@ pub(in crate::jobs) async fn take(
     .await;
     // A take that is repeated renews the claims of the first.
     let until = valid_until(&queue.wheel, sent, settings.lease);
-    let taken = answer.and_then(|answer| read(&answer, &request, until).ok_or_else(|| unexpected(&answer)));
+    let taken =
+        answer.and_then(|mut answer| read(&mut answer, &request, until).ok_or_else(|| unexpected(&answer)));
     (request, taken)
 }
 
-/// Parses an answer. Returns `None` if it is malformed.
-fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> {
+/// Parses an answer, and moves the payloads out of it. Returns `None` if it is malformed.
+fn read(answer: &mut Value, request: &TakeRequest, until: Instant) -> Option<Taken> {
     let Value::Array(values) = answer else { return None };
     let [
         now,
@@ -103,7 +104,7 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
         listed,
         Value::Array(jobs),
         Value::Array(refused),
-    ] = &values[..]
+    ] = &mut values[..]
     else {
         return None;
     };
@@ -111,7 +112,7 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
     // Redis read its clock before the answer arrived, so counting from now is never early.
     let here = Instant::now();
     let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
-    let next = |value| {
+    let next = |value: &Value| {
         let text = text(value)?;
         if text.is_empty() {
             Some(None)
@@ -126,7 +127,7 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
     });
     let undeliverable = undeliverable.collect::<Option<_>>()?;
     let mut claims = Vec::new();
-    for job in jobs.chunks(6) {
+    for job in jobs.chunks_mut(6) {
         let [id, Value::BulkString(payload), size, attempts, due, delivered] = job else {
             return None;
         };
@@ -134,7 +135,7 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
         let token = request.call.token.clone();
         let claim = Claim {
             lease: JobLease::new(text(id)?.to_owned(), request.partition, token, until),
-            payload: payload.clone(),
+            payload: mem::take(payload),
             size: text(size)?.parse().ok()?,
             was_delivered: text(delivered)? == "1",
             attempts: text(attempts)?.parse().ok()?,

@@ -237,7 +237,7 @@ impl Claims {
             let arguments = Change::Renew { job: &job, lease }.arguments();
             let (partition, deadline) = (job.partition, job.validity.until());
             let renewal = Operation::new(arguments, deadline, move |answer| {
-                if renewed(&desk, &job, answer, lease) == Renewed::Lost {
+                if renewed(&desk, &job, answer, lease) == Some(Renewed::Lost) {
                     refused.store(true, Ordering::Relaxed);
                     desk.nearby.has_work.notify_one();
                 }
@@ -347,14 +347,14 @@ impl Drop for Claims {
     }
 }
 
-/// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed; otherwise
-/// the lease expires.
-fn renewed(desk: &Desk, job: &JobLease, answer: Result<Answer, Error>, lease: Duration) -> Renewed {
+/// Goes on with a lease whose renewal was answered. Without an answer, which is `None`, the next renewal may
+/// succeed; otherwise the lease expires.
+fn renewed(desk: &Desk, job: &JobLease, answer: Result<Answer, Error>, lease: Duration) -> Option<Renewed> {
     job.end_renewal();
     let (wheel, renewals) = (&desk.queue.wheel, &desk.queue.nearby.stats.renewals);
     let Ok(answer) = answer else {
         renewals.failed.increment();
-        return Renewed::Unknown;
+        return None;
     };
     let renewed = answer.renewed();
     match renewed {
@@ -362,9 +362,9 @@ fn renewed(desk: &Desk, job: &JobLease, answer: Result<Answer, Error>, lease: Du
             renewals.renewed.increment();
             job.validity.extend(valid_until(wheel, answer.sent, lease));
         }
-        Renewed::Lost | Renewed::Unknown => job.validity.lose(),
+        Renewed::Lost => job.validity.lose(),
     }
-    renewed
+    Some(renewed)
 }
 
 /// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for

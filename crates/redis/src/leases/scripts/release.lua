@@ -3,7 +3,7 @@
 local holder, ended = unpack(KEYS)
 -- For how long to remember it, in ms, and where it is published.
 local nonce, remembered, channel = unpack(ARGV)
--- Answers 1 when it was held until now, 2 when that could not be published, 0 when it was not held; a repeated call what the first did.
+-- Answers 1 when it was held until now, 2 when that could not be published, 0 when it was not held. A repeated call says 1 in place of 2.
 local before = redis.call('GET', ended)
 if before then
     return tonumber(before)

@@ -8,7 +8,7 @@ use std::{
 
 use futures::{FutureExt, future::LocalBoxFuture, poll};
 use tickwheel::{DelayQueue, Wheel, deadline};
-use tokio::{runtime::Builder, time::Instant};
+use tokio::{runtime::Builder, sync::oneshot, time::Instant};
 use tokio_test::{assert_pending, task};
 
 use crate::{
@@ -191,6 +191,28 @@ async fn a_drop_cancels_at_once() {
     assert_at_rest(&wheel);
 }
 
+/// Also while the future lives on.
+#[tokio::test(start_paused = true)]
+async fn what_completes_in_time_frees_its_timer_at_once() {
+    let wheel = Wheel::new();
+    let label = wheel.labelled("label");
+    macro_rules! assert_frees {
+        ($limits:expr, $method:ident) => {
+            let (sender, receiver) = oneshot::channel();
+            let mut waits = task::spawn($limits.$method(SECOND, receiver));
+            assert_pending!(waits.poll());
+            assert_eq!(wheel.pending(), 1, stringify!($limits.$method));
+            sender.send(()).unwrap();
+            assert!(waits.poll().is_ready());
+            assert_eq!(wheel.pending(), 0, stringify!($limits.$method));
+        };
+    }
+    assert_frees!(wheel, timeout);
+    assert_frees!(wheel, try_timeout);
+    assert_frees!(label, timeout);
+    assert_frees!(label, within);
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_time_at_all_is_over_at_the_first_poll() {
     let wheel = Wheel::new();
@@ -270,6 +292,10 @@ fn a_first_poll_where_there_is_no_timer_panics_in_tokios_words_and_names_the_awa
         assert!(words.contains(tokios), "scheduled task: {words}");
         assert_eq!(place, file!(), "scheduled task");
         if runtime.is_none() {
+            let spawn = || drop(wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {}));
+            let (words, place) = panic_of(spawn);
+            assert!(words.contains(tokios), "series: {words}");
+            assert_eq!(place, file!(), "series");
             let (words, _) = panic_of(|| _ = task::spawn(wheel.sleep(DAY)).poll());
             assert!(words.contains("Builder::handle"), "it says what to do: {words}");
         }

@@ -502,14 +502,6 @@ async fn a_zero_period_panics_as_tokios_interval_does() {
 }
 
 #[test]
-#[should_panic(
-    expected = "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
-)]
-fn spawned_outside_a_runtime_it_panics_in_tokios_words() {
-    let _series = Wheel::new().periodic(ms(100)).spawn_at_fixed_rate(|| async {});
-}
-
-#[test]
 fn with_a_handle_it_can_be_spawned_and_awaited_outside_a_runtime() {
     let runtime = threaded_runtime(1);
     let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();

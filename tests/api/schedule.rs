@@ -567,14 +567,6 @@ async fn a_loop_over_finished_handles_lets_other_tasks_run() {
 }
 
 #[test]
-#[should_panic(
-    expected = "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
-)]
-fn outside_a_runtime_it_panics_in_tokios_words() {
-    drop(Wheel::new().schedule(SECOND, async {}));
-}
-
-#[test]
 fn with_a_handle_it_can_be_called_and_awaited_outside_a_runtime() {
     let runtime = threaded_runtime(1);
     let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();

@@ -23,7 +23,7 @@ use crate::{
         PATIENCE, SECOND, assert_no_engine_is_left, assert_not_early, current, end, found, is_ready, ms,
         multi, poll_for_nobody, shared_wheels, wait_until,
     },
-    support::{assert_at_rest, paused_runtime, register, register_for, waker_of, within},
+    support::{assert_at_rest, paused_runtime, register, register_for, waiting, waker_of, within},
 };
 
 /// Runs `work` as long as it does not panic. Panics are counted.
@@ -123,9 +123,8 @@ fn an_idle_engine_ends_with_its_runtime() {
             if round % 4 < 2 {
                 let _ = wheel.timeout(SECOND, task::yield_now()).await;
             } else {
-                // Long enough that it is still pending at its first poll, on a busy machine too: one that is
-                // due then is not registered.
-                wheel.sleep(ms(20)).await;
+                // One that is due by its first poll is not registered.
+                waiting(Waker::noop(), || wheel.sleep(ms(1))).await;
             }
         });
         assert_eq!(wheel.metrics().engines, 1);

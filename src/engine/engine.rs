@@ -170,11 +170,9 @@ impl Engine {
             match self.alarm.give_back(driver, now, next) {
                 // Its moment has come during this turn. No waker will say so, because Tokio called it while the
                 // timer was being set.
-                SetOutcome::HasPassed => continue,
+                SetOutcome::HasPassed => {}
                 SetOutcome::Ended => return self.end(),
-                SetOutcome::Waits if at > now => return,
-                // There may be no entries left except those of spares.
-                SetOutcome::Waits => return self.alarm.notify_if_no_handle(&self.shared),
+                SetOutcome::Waits => return,
             }
         }
     }
@@ -185,7 +183,9 @@ impl Engine {
         if !self.shared.has_no_handle() {
             return false;
         }
-        existing(&self.shards).all(|shard| shard.usage().pending == 0)
+        // While a turn wakes timers that it has taken out, some may be about to start again.
+        self.alarm
+            .is_idle_and(|| existing(&self.shards).all(|shard| shard.usage().pending == 0))
     }
 
     /// Ends the engine, unless it has ended already. Its pending futures are woken, and bound to another
@@ -234,6 +234,8 @@ impl Wake for Engine {
             self.alarm.task_notify.notify_one();
         } else {
             self.run_driver();
+            // There may be no entries left except those of spares.
+            self.alarm.notify_if_no_handle(&self.shared);
         }
     }
 }

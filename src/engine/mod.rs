@@ -18,8 +18,8 @@
 //!                      engine    Tokio fires all of its timers: every waker is woken, and its timer is bound elsewhere
 //! ```
 //!
-//! Locks are taken in this order: the list of engines, a shard, the wheel's tally of ended engines, the
-//! alarm's seat, the alarm's runtime, Tokio's own locks.
+//! Locks are taken in this order: the list of engines, the alarm's seat, a shard, the wheel's tally of ended
+//! engines, the alarm's runtime, Tokio's own locks.
 
 pub(crate) mod clock;
 pub(crate) mod driver;

@@ -216,6 +216,12 @@ impl Alarm {
         in_runtime(&runtime, act)
     }
 
+    /// Returns whether no turn is in progress, and `holds`, which is asked while none can begin.
+    pub(crate) fn is_idle_and(&self, holds: impl FnOnce() -> bool) -> bool {
+        let guard = lock(&self.seat);
+        guard.as_ref().is_some_and(|seat| seat.driver.is_some()) && holds()
+    }
+
     pub(crate) fn has_kernel_timer(&self) -> bool {
         lock(&self.seat)
             .as_ref()

@@ -3,8 +3,10 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
-    task::{Poll, Waker},
+    task::{Poll, Wake, Waker},
 };
+
+use loom::sync::Mutex;
 
 use super::{
     model,
@@ -183,6 +185,44 @@ fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
         world.runtime.timers().run();
         sleeper.join().unwrap();
         task.join().unwrap();
+        world.shut_down();
+    });
+}
+
+/// A waker that starts its timer again, as that of a scheduled task does which has been put off.
+struct Again(Mutex<Option<Timer>>);
+
+impl Wake for Again {
+    fn wake(self: Arc<Self>) {
+        if let Some(timer) = &mut *self.0.lock().unwrap() {
+            assert!(!timer.has_lost_engine(), "ended in the middle of a turn");
+            assert_eq!(poll(timer, &Waker::from(self.clone())), Poll::Pending);
+        }
+    }
+}
+
+/// The turn has taken the only entry out, and the engine's task looks before the entry's waker is called.
+#[test]
+fn an_unused_engine_does_not_end_in_the_middle_of_a_turn() {
+    model(2, || {
+        let world = World::new();
+        let engine = world.engine();
+        let again = Arc::new(Again(Mutex::new(Some(world.timer(1)))));
+        {
+            let _entered = world.runtime.enter();
+            again.clone().wake();
+            let mut timer = again.0.lock().unwrap();
+            assert!(timer.as_mut().is_some_and(|timer| timer.reset(moment(100)).is_none()));
+        }
+        run_tasks(&world.runtime);
+        world.shared.forget_handles();
+        engine.alarm.notify_if_no_handle(&world.shared);
+        drop(engine);
+        let runtime = world.runtime.clone();
+        let turn = spawn(&world.runtime, move || runtime.timers().process(1));
+        linger(&world.runtime);
+        turn.join().unwrap();
+        drop(again.0.lock().unwrap().take());
         world.shut_down();
     });
 }

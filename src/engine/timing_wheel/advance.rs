@@ -48,8 +48,9 @@ impl<T> TimingWheel<T> {
     /// later rounds is looked at as a whole. While it returns `more`, due timers may be left. The wheel never
     /// goes back: if `now` has passed, only timers that were due at once expire.
     pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
-        let mut turn = Turn::default();
+        let (mut turn, before) = (Turn::default(), expired.len());
         let left = self.expire_due(now.max(self.now), limit, expired, &mut turn);
+        turn.expired = expired.len() - before;
         // This is usual after the only timer has expired, and saves a look at each level.
         if self.entries.is_empty() {
             return turn;
@@ -100,7 +101,6 @@ impl<T> TimingWheel<T> {
                 turn.more = true;
                 return 0;
             }
-            let before = expired.len();
             limit -= match step {
                 Step::DueAtOnce => self.expire_list(None, limit, expired),
                 Step::Due(tick) => self.expire_list(Some(tick), limit, expired),
@@ -113,7 +113,6 @@ impl<T> TimingWheel<T> {
                 }
                 Step::NextRound(tick) => self.begin_round(tick).min(limit),
             };
-            turn.expired += expired.len() - before;
         }
         self.move_hand(now);
         limit

@@ -29,12 +29,11 @@ use settings::HandleSettings;
 use stats::QueueLabels;
 use store::{
     batcher::BATCH,
-    change::{Answer, Change},
+    change::{Cancel, Edit, EditDead, Schedule, When},
     listing,
     nearby::Nearby,
     queue::Queue,
     sampling,
-    units::{micros, micros_of},
 };
 
 /// The longest id of a job that is repeated, to which its deaths add when it was due.
@@ -240,7 +239,7 @@ impl<C> DelayedJobs<C> {
     /// opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it again
     /// under the same id.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
-        let scheduled = self.put(id, "in", micros(delay), payload).await?.is_done();
+        let scheduled = self.put(id, When::In(delay), payload).await? == Repeated::New;
         self.expect_job(scheduled, id, delay);
         Ok(scheduled)
     }
@@ -258,7 +257,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
-        let scheduled = self.put(id, "at", micros_of(at), payload).await?.is_done();
+        let scheduled = self.put(id, When::At(at), payload).await? == Repeated::New;
         // By the clock of this machine, which may be another than Redis'. What that gets wrong, the sweep
         // finds.
         let delay = at.duration_since(SystemTime::now()).unwrap_or_default();
@@ -334,8 +333,7 @@ impl<C> DelayedJobs<C> {
                 reason: "the id of a job that is repeated has at most 1000 bytes",
             });
         }
-        let kind = format!("every {}", micros(every));
-        let repeated = self.put(id, &kind, micros(first), payload).await?.repeated();
+        let repeated = self.put(id, When::Every { first, every }, payload).await?;
         match repeated {
             Repeated::New => self.expect_job(true, id, first),
             // It may have been claimed with its old payload.
@@ -345,7 +343,7 @@ impl<C> DelayedJobs<C> {
         Ok(repeated)
     }
 
-    async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<Answer, Error> {
+    async fn put(&self, id: &str, when: When, payload: &[u8]) -> Result<Repeated, Error> {
         let (size, limit) = (payload.len(), self.queue.settings.max_payload);
         if size > limit {
             return Err(Error::InvalidSetting {
@@ -354,15 +352,7 @@ impl<C> DelayedJobs<C> {
                 allowed: "up to max_payload, which is at most 16 MiB",
             });
         }
-        let arguments = vec![
-            id.into(),
-            kind.into(),
-            micros.to_string().into(),
-            payload.to_vec(),
-        ];
-        self.queue
-            .on_job(id, |partition| &partition.schedules, arguments)
-            .await
+        self.queue.change(id, &Schedule { id, when, payload }).await
     }
 
     /// Changes the due time of a waiting job to `delay` from now, whether that is earlier or later than
@@ -372,7 +362,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
-        let moved = self.change(id, Change::Reschedule { id, delay }).await?.is_done();
+        let moved = self.queue.change(id, &Edit::Reschedule { id, delay }).await?;
         self.expect_job(moved, id, delay);
         Ok(moved)
     }
@@ -406,7 +396,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn cancel(&self, id: &str) -> Result<Cancelled, Error> {
-        Ok(self.change(id, Change::Cancel { id }).await?.cancelled())
+        self.queue.change(id, &Cancel { id }).await
     }
 
     /// Makes a dead job wait again, due now and with no attempts counted. Returns `false` if it is not dead.
@@ -415,7 +405,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
-        let revived = self.change(id, Change::Revive { id }).await?.is_done();
+        let revived = self.queue.change(id, &Edit::Revive { id }).await?;
         self.expect_job(revived, id, Duration::ZERO);
         Ok(revived)
     }
@@ -428,9 +418,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive_dead(&self, limit: usize) -> Result<u64, Error> {
-        let revived = self
-            .change_dead(limit, |limit| Change::ReviveDead { limit })
-            .await;
+        let revived = self.edit_dead(limit, |limit| EditDead::Revive { limit }).await;
         for partition in 0..self.queue.partitions.len() {
             self.queue.expect_job(partition, Duration::ZERO);
         }
@@ -443,7 +431,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.change(id, Change::Purge { id }).await?.is_done())
+        self.queue.change(id, &Edit::Purge { id }).await
     }
 
     /// Removes up to `limit` dead jobs permanently, the oldest of a partition first, and returns how many they
@@ -455,7 +443,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge_dead(&self, limit: usize) -> Result<u64, Error> {
-        self.change_dead(limit, |limit| Change::PurgeDead { limit }).await
+        self.edit_dead(limit, |limit| EditDead::Purge { limit }).await
     }
 
     /// Pauses the queue for all programs. Returns `true` unless it was paused already.
@@ -468,7 +456,7 @@ impl<C> DelayedJobs<C> {
     /// Returns the errors of [`schedule`](DelayedJobs::schedule). Some partitions may be paused then, and it
     /// is safe to call it again.
     pub async fn pause(&self) -> Result<bool, Error> {
-        self.queue.change_all(Change::Pause).await
+        self.queue.edit_all(Edit::Pause).await
     }
 
     /// Lets a [paused](DelayedJobs::pause) queue go on. Returns `true` if it was paused.
@@ -478,28 +466,22 @@ impl<C> DelayedJobs<C> {
     /// Returns the errors of [`schedule`](DelayedJobs::schedule). Some partitions may go on then, and it is
     /// safe to call it again.
     pub async fn resume(&self) -> Result<bool, Error> {
-        let resumed = self.queue.change_all(Change::Resume).await?;
+        let resumed = self.queue.edit_all(Edit::Resume).await?;
         for partition in 0..self.queue.partitions.len() {
             self.queue.expect_job(partition, Duration::ZERO);
         }
         Ok(resumed)
     }
 
-    async fn change(&self, id: &str, change: Change<'_>) -> Result<Answer, Error> {
-        self.queue
-            .on_job(id, |partition| &partition.updates, change.arguments())
-            .await
-    }
-
     /// Makes a change to up to `limit` dead jobs, in the order of the partitions.
-    async fn change_dead(&self, limit: usize, change: fn(usize) -> Change<'static>) -> Result<u64, Error> {
+    async fn edit_dead(&self, limit: usize, edit: fn(u64) -> EditDead) -> Result<u64, Error> {
         let mut left = limit as u64;
         for partition in &self.queue.partitions {
             let mut is_empty = false;
             while left > 0 && !is_empty {
                 let batch = left.min(BATCH as u64);
                 let open = self.queue.open().await?;
-                let changed = open.change(partition, change(batch as usize)).await?.count();
+                let changed = open.change(partition, &edit(batch)).await?;
                 left -= changed;
                 is_empty = changed < batch;
             }

@@ -15,7 +15,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use redis::Value;
 use tokio::{runtime::Handle, sync::oneshot, task::yield_now, time::Instant};
 
-use super::{call_names::CallNames, change::Answer};
+use super::{call_names::CallNames, change::Change};
 use crate::{
     error::Error,
     mutex::Mutex,
@@ -24,7 +24,7 @@ use crate::{
         answer::{text, unexpected},
         erased::AnyConnection,
         retry::ask,
-        script::{Call, Script},
+        script::Call,
     },
     timers,
 };
@@ -39,11 +39,9 @@ const OVERTIME: Duration = Duration::from_secs(1);
 
 pub(in crate::jobs) struct Batcher {
     server: Arc<dyn AnyConnection>,
-    script: &'static Script,
-    /// The keys of the partition.
-    keys: Vec<String>,
-    /// The first arguments of every call, after its name.
-    head: Vec<Vec<u8>>,
+    /// What every call begins with: the script and the keys of the partition.
+    call: Call,
+    channel: String,
     /// The time limit of one attempt.
     attempt: Duration,
     /// The operations that wait, of each runtime that has a lane. If the runtime ends, they are answered by
@@ -53,36 +51,47 @@ pub(in crate::jobs) struct Batcher {
     senders: Mutex<Vec<CallNames>>,
 }
 
-type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
+type Answered = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
-/// An operation on one job.
+/// What a script says of an operation.
+#[derive(Clone, Copy, Debug)]
+struct Reply {
+    number: u64,
+    /// When the request was first sent.
+    sent: Instant,
+}
+
+/// A change that waits to be sent or answered.
 pub(in crate::jobs) struct Operation {
     arguments: Vec<Vec<u8>>,
     asked: Instant,
     /// When the answer becomes useless.
     deadline: Instant,
     /// Called once with the answer.
-    answer: Option<Answered>,
+    answered: Option<Answered>,
 }
 
 impl Operation {
-    /// Creates an operation. `answer` is called exactly once, with no lock of a batcher held.
-    pub(in crate::jobs) fn new(
-        arguments: Vec<Vec<u8>>,
+    /// Creates an operation. `answered` is called exactly once, with no lock of a batcher held.
+    pub(in crate::jobs) fn new<C: Change>(
+        change: &C,
         deadline: Instant,
-        answer: impl FnOnce(Result<Answer, Error>) + Send + 'static,
+        answered: impl FnOnce(Result<C::Answer, Error>) + Send + 'static,
     ) -> Operation {
+        let read = |Reply { number, sent }| {
+            C::read(number, sent).ok_or_else(|| unexpected(&Value::Int(number as i64)))
+        };
         Operation {
-            arguments,
+            arguments: change.words(),
             asked: Instant::now(),
             deadline,
-            answer: Some(Box::new(answer)),
+            answered: Some(Box::new(move |reply| answered(reply.and_then(read)))),
         }
     }
 
-    fn answer(mut self, answer: Result<Answer, Error>) {
-        if let Some(answered) = self.answer.take() {
-            answered(answer);
+    fn answer(mut self, reply: Result<Reply, Error>) {
+        if let Some(answered) = self.answered.take() {
+            answered(reply);
         }
     }
 
@@ -94,7 +103,7 @@ impl Operation {
 impl Drop for Operation {
     /// Answers an operation whose task was dropped by a runtime that shut down.
     fn drop(&mut self) {
-        if let Some(answered) = self.answer.take() {
+        if let Some(answered) = self.answered.take() {
             answered(Err(Error::NoAnswer {
                 waited: self.asked.elapsed(),
             }));
@@ -103,18 +112,18 @@ impl Drop for Operation {
 }
 
 impl Batcher {
+    /// Creates a batcher whose calls begin with `call`, and then with their name and the channel on which workers
+    /// are told.
     pub(in crate::jobs) fn new(
         server: Arc<dyn AnyConnection>,
-        script: &'static Script,
-        keys: Vec<String>,
-        head: Vec<Vec<u8>>,
+        call: Call,
+        channel: String,
         attempt: Duration,
     ) -> Arc<Batcher> {
         Arc::new(Batcher {
             server,
-            script,
-            keys,
-            head,
+            call,
+            channel,
             attempt,
             lanes: PerRuntime::default(),
             senders: Mutex::default(),
@@ -146,18 +155,18 @@ impl Batcher {
         });
     }
 
-    /// Pushes an operation, to be sent on the current runtime, and returns a future that waits for its answer.
-    pub(in crate::jobs) fn submit(
+    /// Pushes a change, to be sent on the current runtime, and returns a future that waits for its answer.
+    pub(in crate::jobs) fn submit<C: Change>(
         self: &Arc<Self>,
-        arguments: Vec<Vec<u8>>,
+        change: &C,
         deadline: Instant,
-    ) -> Result<impl Future<Output = Result<Answer, Error>> + use<>, Error> {
+    ) -> Result<impl Future<Output = Result<C::Answer, Error>> + use<C>, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::NoRuntime);
         };
         let (sender, receiver) = oneshot::channel();
         let asked = Instant::now();
-        let operation = Operation::new(arguments, deadline, |answer: Result<Answer, Error>| {
+        let operation = Operation::new(change, deadline, |answer| {
             let _ = sender.send(answer);
         });
         self.push(&runtime, [operation]);
@@ -231,7 +240,7 @@ impl Lane {
         let Some(sender) = &mut self.sender else {
             return;
         };
-        let mut arguments = batcher.head.clone();
+        let mut arguments = Vec::new();
         for operation in &mut batch {
             arguments.append(&mut operation.arguments);
         }
@@ -246,8 +255,11 @@ impl Lane {
         self.is_sending = true;
         let answers = loop {
             sender.next_call();
-            let call = batcher.keys.iter().fold(batcher.script.call(), Call::key);
-            let call = call.arg(sender.sequence()).args(arguments.iter().cloned());
+            let head = [
+                ("sequence", sender.sequence()),
+                ("channel", batcher.channel.clone()),
+            ];
+            let call = batcher.call.clone().named(head).args(arguments.iter().cloned());
             let server = &*batcher.server;
             let answers = ask(server, call, batcher.attempt, last, read).await;
             match &answers {
@@ -261,7 +273,7 @@ impl Lane {
         match answers {
             Ok(answers) => {
                 for (operation, number) in batch.into_iter().zip(answers) {
-                    operation.answer(Ok(Answer::new(number, sent)));
+                    operation.answer(Ok(Reply { number, sent }));
                 }
             }
             Err(error) => {

@@ -1,11 +1,13 @@
-//! `Change`: what `scripts/update.lua` does to jobs that are there and to the settings of a partition, and
-//! `Answer`: what it says about each change.
+//! The changes that `scripts/schedule.lua` and `scripts/update.lua` make, each with its arguments and its answer.
 
-use std::time::Duration;
+use std::{
+    iter::once,
+    time::{Duration, SystemTime},
+};
 
 use tokio::time::Instant;
 
-use super::units::{LARGEST_NUMBER, micros};
+use super::units::{LARGEST_NUMBER, micros, micros_of};
 use crate::{
     jobs::{
         claim::{Claim, JobLease},
@@ -17,10 +19,91 @@ use crate::{
 /// The longest error in bytes that is kept of a job.
 const LONGEST_ERROR: usize = 1024;
 
-/// A change of a job or of a partition, by the name that the script knows it under.
+/// What a script is asked to do to a job or to a partition, in a batch with others.
+pub(in crate::jobs) trait Change {
+    /// What became of it.
+    type Answer: Send + 'static;
+
+    /// Whether it adds a job, which Redis refuses when it is out of memory.
+    const ADDS: bool = false;
+
+    /// Returns the name under which the script knows it, and its arguments by the names that they have there.
+    fn said(&self) -> (&'static str, Vec<Argument>);
+
+    /// Returns all of it as it is sent.
+    fn words(&self) -> Vec<Vec<u8>> {
+        let (name, arguments) = self.said();
+        let arguments = arguments.into_iter().map(|(_, argument)| argument);
+        once(name.into()).chain(arguments).collect()
+    }
+
+    /// Reads the number that the script answers, to a request that was first sent at `sent`.
+    fn read(answer: u64, sent: Instant) -> Option<Self::Answer>;
+}
+
+pub(in crate::jobs) type Argument = (&'static str, Vec<u8>);
+
+fn number(value: u64) -> Vec<u8> {
+    value.min(LARGEST_NUMBER).to_string().into_bytes()
+}
+
+fn time(value: Duration) -> Vec<u8> {
+    number(micros(value))
+}
+
+/// Schedules a job under an id.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) enum Change<'a> {
-    // By who holds the job, under a lease that lasts.
+pub(in crate::jobs) struct Schedule<'a> {
+    pub(in crate::jobs) id: &'a str,
+    pub(in crate::jobs) when: When,
+    pub(in crate::jobs) payload: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::jobs) enum When {
+    In(Duration),
+    At(SystemTime),
+    /// After `first`, and then again and again.
+    Every {
+        first: Duration,
+        every: Duration,
+    },
+}
+
+impl Change for Schedule<'_> {
+    type Answer = Repeated;
+
+    const ADDS: bool = true;
+
+    fn said(&self) -> (&'static str, Vec<Argument>) {
+        let (name, micros, every) = match self.when {
+            When::In(delay) => ("in", micros(delay), 0),
+            When::At(time) => ("at", micros_of(time), 0),
+            When::Every { first, every } => ("every", micros(first), micros(every)),
+        };
+        let arguments = vec![
+            ("id", self.id.into()),
+            ("micros", number(micros)),
+            ("every", number(every)),
+            ("body", self.payload.to_vec()),
+        ];
+        (name, arguments)
+    }
+
+    fn read(answer: u64, _: Instant) -> Option<Repeated> {
+        match answer {
+            0 => Some(Repeated::Taken),
+            1 => Some(Repeated::New),
+            2 => Some(Repeated::Same),
+            3 => Some(Repeated::Changed),
+            _ => None,
+        }
+    }
+}
+
+/// Lets a worker hold a job that it has claimed for the time of a lease, from when the request was sent.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::jobs) enum Hold<'a> {
     Start {
         job: &'a JobLease,
         lease: Duration,
@@ -30,144 +113,70 @@ pub(in crate::jobs) enum Change<'a> {
         job: &'a JobLease,
         lease: Duration,
     },
-    Done {
-        job: &'a JobLease,
-    },
+}
+
+/// What became of a job that a worker was to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::jobs) enum Held {
+    /// It was cancelled or rescheduled, its lease has run out, or nothing may start.
+    Refused,
+    Since(Instant),
+}
+
+impl Change for Hold<'_> {
+    type Answer = Held;
+
+    fn said(&self) -> (&'static str, Vec<Argument>) {
+        match *self {
+            Hold::Start { job, lease, attempts } => {
+                let limit = ("limit", number(attempts.into()));
+                ("start", of_holder(job, [("lease", time(lease)), limit]))
+            }
+            Hold::Renew { job, lease } => ("renew", of_holder(job, [("lease", time(lease))])),
+        }
+    }
+
+    fn read(answer: u64, sent: Instant) -> Option<Held> {
+        match answer {
+            0 => Some(Held::Refused),
+            1 => Some(Held::Since(sent)),
+            _ => None,
+        }
+    }
+}
+
+/// Ends the hold of a worker on a job.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::jobs) struct Finish<'a> {
+    pub(in crate::jobs) job: &'a JobLease,
+    pub(in crate::jobs) how: How<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::jobs) enum How<'a> {
+    Done,
     Retry {
-        job: &'a JobLease,
         delay: Duration,
         error: &'a str,
     },
     Bury {
-        job: &'a JobLease,
         error: &'a str,
     },
     Snooze {
-        job: &'a JobLease,
         delay: Duration,
     },
     /// Takes back a start, of a job that may have been delivered before.
     UndoStart {
-        job: &'a JobLease,
         was_delivered: bool,
     },
     /// Returns a claim.
-    GiveBack {
-        job: &'a JobLease,
-    },
+    GiveBack,
     /// Counts an attempt for a claim whose payload could not be fetched.
     Unfetched {
-        job: &'a JobLease,
         attempts: u32,
     },
     /// Confirms that the handler of a job has ended which may have been cancelled.
-    Confirm {
-        job: &'a JobLease,
-    },
-    // By anybody.
-    Cancel {
-        id: &'a str,
-    },
-    Reschedule {
-        id: &'a str,
-        delay: Duration,
-    },
-    Revive {
-        id: &'a str,
-    },
-    Purge {
-        id: &'a str,
-    },
-    // Of a partition.
-    ReviveDead {
-        limit: usize,
-    },
-    PurgeDead {
-        limit: usize,
-    },
-    Pause,
-    Resume,
-    KeepDead {
-        count: u64,
-        age: Duration,
-    },
-    /// Limits how many jobs run at once, or no more does so.
-    LimitRunning {
-        most: Option<u64>,
-    },
-    /// Of a worker that ends, by the name under which it listens.
-    Close {
-        worker: Nonce,
-    },
-}
-
-impl<'a> Change<'a> {
-    /// Returns a claim to the queue.
-    pub(in crate::jobs) fn give_back(claim: &'a Claim) -> Change<'a> {
-        Change::GiveBack { job: &claim.lease }
-    }
-
-    /// Takes back the start of a claim that was never yielded.
-    pub(in crate::jobs) fn undo_start(claim: &'a Claim) -> Change<'a> {
-        Change::UndoStart {
-            job: &claim.lease,
-            was_delivered: claim.was_delivered,
-        }
-    }
-
-    /// Returns the name of the change and its arguments, as many as the script expects by that name.
-    pub(in crate::jobs) fn arguments(&self) -> Vec<Vec<u8>> {
-        let time = |time| micros(time).to_string();
-        let held = |name: &str, job: &JobLease| vec![name.into(), job.id.clone(), job.token.to_string()];
-        let with = |mut arguments: Vec<String>, last: String| {
-            arguments.push(last);
-            arguments
-        };
-        let of_id = |name: &str, id: &str| vec![name.to_owned(), id.to_owned()];
-        let arguments = match *self {
-            Change::Start { job, lease, attempts } => {
-                with(with(held("start", job), time(lease)), attempts.to_string())
-            }
-            Change::Renew { job, lease } => with(held("renew", job), time(lease)),
-            Change::Done { job } => held("done", job),
-            Change::Retry { job, delay, error } => {
-                with(with(held("retry", job), time(delay)), kept(error).to_owned())
-            }
-            Change::Bury { job, error } => with(held("bury", job), kept(error).to_owned()),
-            Change::Snooze { job, delay } => with(held("snooze", job), time(delay)),
-            Change::UndoStart { job, was_delivered } => {
-                with(held("unstart", job), u8::from(was_delivered).to_string())
-            }
-            Change::GiveBack { job } => held("release", job),
-            Change::Unfetched { job, attempts } => with(held("unfetched", job), attempts.to_string()),
-            Change::Confirm { job } => held("confirm", job),
-            Change::Cancel { id } => of_id("cancel", id),
-            Change::Reschedule { id, delay } => with(of_id("reschedule", id), time(delay)),
-            Change::Revive { id } => of_id("revive", id),
-            Change::Purge { id } => of_id("purge", id),
-            Change::ReviveDead { limit } => of_id("revive_dead", &limit.to_string()),
-            Change::PurgeDead { limit } => of_id("purge_dead", &limit.to_string()),
-            Change::Pause => vec!["pause".to_owned()],
-            Change::Resume => vec!["resume".to_owned()],
-            Change::KeepDead { count, age } => {
-                with(of_id("keep", &count.min(LARGEST_NUMBER).to_string()), time(age))
-            }
-            Change::LimitRunning { most } => {
-                of_id("limit", &most.unwrap_or(0).min(LARGEST_NUMBER).to_string())
-            }
-            Change::Close { worker } => of_id("close", &worker.to_string()),
-        };
-        arguments.into_iter().map(String::into_bytes).collect()
-    }
-}
-
-/// Returns as much of an error as is kept.
-fn kept(error: &str) -> &str {
-    let mut end = error.len().min(LONGEST_ERROR);
-    while !error.is_char_boundary(end) {
-        end -= 1;
-    }
-    &error[..end]
+    Confirm,
 }
 
 /// What became of a job whose holder has finished it, in whatever way.
@@ -180,68 +189,171 @@ pub(in crate::jobs) enum Finished {
     ComesAgain,
 }
 
-/// What became of a lease that was to be renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::jobs) enum Renewed {
-    /// It has run out, or the job was cancelled.
-    Lost,
-    Extended,
+impl How<'_> {
+    /// Takes back the start of a claim that was never yielded.
+    pub(in crate::jobs) fn undo_start(claim: &Claim) -> How<'static> {
+        How::UndoStart {
+            was_delivered: claim.was_delivered,
+        }
+    }
 }
 
-/// The answer to one change, or to one job that was to be scheduled.
+impl Change for Finish<'_> {
+    type Answer = Finished;
+
+    fn said(&self) -> (&'static str, Vec<Argument>) {
+        let Finish { job, how } = *self;
+        match how {
+            How::Done => ("done", of_holder(job, [])),
+            How::Retry { delay, error } => {
+                let delay = ("delay", time(delay));
+                ("retry", of_holder(job, [delay, ("failure", kept(error))]))
+            }
+            How::Bury { error } => ("bury", of_holder(job, [("failure", kept(error))])),
+            How::Snooze { delay } => ("snooze", of_holder(job, [("delay", time(delay))])),
+            How::UndoStart { was_delivered } => {
+                let was_delivered = ("was_delivered", number(was_delivered.into()));
+                ("undo_start", of_holder(job, [was_delivered]))
+            }
+            How::GiveBack => ("give_back", of_holder(job, [])),
+            How::Unfetched { attempts } => {
+                ("unfetched", of_holder(job, [("limit", number(attempts.into()))]))
+            }
+            How::Confirm => ("confirm", of_holder(job, [])),
+        }
+    }
+
+    fn read(answer: u64, _: Instant) -> Option<Finished> {
+        match answer {
+            0 => Some(Finished::Lost),
+            1 => Some(Finished::Done),
+            2 => Some(Finished::ComesAgain),
+            _ => None,
+        }
+    }
+}
+
+/// Ends a job, whoever holds it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) struct Answer {
-    number: u64,
-    /// When the request was first sent, from which time a granted lease counts.
-    pub(in crate::jobs) sent: Instant,
+pub(in crate::jobs) struct Cancel<'a> {
+    pub(in crate::jobs) id: &'a str,
 }
 
-impl Answer {
-    pub(in crate::jobs) fn new(number: u64, sent: Instant) -> Answer {
-        Answer { number, sent }
+impl Change for Cancel<'_> {
+    type Answer = Cancelled;
+
+    fn said(&self) -> (&'static str, Vec<Argument>) {
+        ("cancel", vec![("id", self.id.into())])
     }
 
-    /// Whether the change was made.
-    pub(in crate::jobs) fn is_done(self) -> bool {
-        self.number > 0
+    fn read(answer: u64, _: Instant) -> Option<Cancelled> {
+        match answer {
+            0 => Some(Cancelled::Absent),
+            1 => Some(Cancelled::Waiting),
+            2 => Some(Cancelled::Running),
+            _ => None,
+        }
     }
+}
 
-    /// Returns how many jobs the change was made to.
-    pub(in crate::jobs) fn count(self) -> u64 {
-        self.number
-    }
+/// Changes a job that nobody holds, or a setting of a partition. Its answer is whether that changed anything.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::jobs) enum Edit<'a> {
+    Reschedule {
+        id: &'a str,
+        delay: Duration,
+    },
+    Revive {
+        id: &'a str,
+    },
+    Purge {
+        id: &'a str,
+    },
+    Pause,
+    Resume,
+    KeepDead {
+        count: u64,
+        age: Duration,
+    },
+    /// Limits how many jobs run at once, or no more does so.
+    LimitRunning {
+        most: Option<u64>,
+    },
+    /// Forgets a worker that ends, by the name under which it listens.
+    Close {
+        worker: Nonce,
+    },
+}
 
-    pub(in crate::jobs) fn finished(self) -> Finished {
-        match self.number {
-            0 => Finished::Lost,
-            1 => Finished::Done,
-            _ => Finished::ComesAgain,
+impl Change for Edit<'_> {
+    type Answer = bool;
+
+    fn said(&self) -> (&'static str, Vec<Argument>) {
+        match *self {
+            Edit::Reschedule { id, delay } => ("reschedule", vec![("id", id.into()), ("delay", time(delay))]),
+            Edit::Revive { id } => ("revive", vec![("id", id.into())]),
+            Edit::Purge { id } => ("purge", vec![("id", id.into())]),
+            Edit::Pause => ("pause", vec![]),
+            Edit::Resume => ("resume", vec![]),
+            Edit::KeepDead { count, age } => {
+                ("keep_dead", vec![("count", number(count)), ("age", time(age))])
+            }
+            Edit::LimitRunning { most } => {
+                let most = most.map_or_else(|| b"any".to_vec(), number);
+                ("limit_running", vec![("most", most)])
+            }
+            Edit::Close { worker } => ("close", vec![("worker", worker.to_string().into())]),
         }
     }
 
-    pub(in crate::jobs) fn renewed(self) -> Renewed {
-        match self.number {
-            0 => Renewed::Lost,
-            _ => Renewed::Extended,
+    fn read(answer: u64, _: Instant) -> Option<bool> {
+        match answer {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// Changes dead jobs, the oldest first. Its answer is how many they were.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::jobs) enum EditDead {
+    Revive { limit: u64 },
+    Purge { limit: u64 },
+}
+
+impl Change for EditDead {
+    type Answer = u64;
+
+    fn said(&self) -> (&'static str, Vec<Argument>) {
+        match *self {
+            EditDead::Revive { limit } => ("revive_dead", vec![("limit", number(limit))]),
+            EditDead::Purge { limit } => ("purge_dead", vec![("limit", number(limit))]),
         }
     }
 
-    pub(in crate::jobs) fn cancelled(self) -> Cancelled {
-        match self.number {
-            0 => Cancelled::Absent,
-            1 => Cancelled::Waiting,
-            _ => Cancelled::Running,
-        }
+    fn read(answer: u64, _: Instant) -> Option<u64> {
+        Some(answer)
     }
+}
 
-    pub(in crate::jobs) fn repeated(self) -> Repeated {
-        match self.number {
-            0 => Repeated::Taken,
-            1 => Repeated::New,
-            2 => Repeated::Same,
-            _ => Repeated::Changed,
-        }
+/// Returns the arguments of a change by the holder of a job.
+fn of_holder<const N: usize>(job: &JobLease, more: [Argument; N]) -> Vec<Argument> {
+    let mut arguments = vec![
+        ("id", job.id.clone().into()),
+        ("token", job.token.as_bytes().to_vec()),
+    ];
+    arguments.extend(more);
+    arguments
+}
+
+/// Returns as much of an error as is kept.
+fn kept(error: &str) -> Vec<u8> {
+    let mut end = error.len().min(LONGEST_ERROR);
+    while !error.is_char_boundary(end) {
+        end -= 1;
     }
+    error[..end].into()
 }
 
 #[cfg(test)]
@@ -250,68 +362,70 @@ mod tests {
 
     #[test]
     fn an_error_is_cut_between_two_characters() {
-        assert_eq!(kept("short"), "short");
+        assert_eq!(kept("short"), b"short");
         let long = "ж".repeat(2000);
-        assert_eq!(kept(&long), "ж".repeat(LONGEST_ERROR / 2));
+        assert_eq!(kept(&long), "ж".repeat(LONGEST_ERROR / 2).as_bytes());
         let odd = format!("x{long}");
         assert_eq!(kept(&odd).len(), LONGEST_ERROR - 1);
     }
 
-    /// The script counts the arguments by the name of the change.
     #[test]
-    fn the_script_expects_as_many_arguments() {
-        let script = include_str!("scripts/update.lua");
-        let table = script
-            .split("local arguments = {")
-            .nth(1)
-            .unwrap()
-            .split('}')
-            .next()
-            .unwrap();
+    fn the_scripts_name_the_same_arguments() {
         let job = &*JobLease::new("id".to_owned(), 0, "token".into(), Instant::now());
         let (id, lease, delay, error, attempts) = ("id", Duration::ZERO, Duration::ZERO, "", 1);
+        let finish = |how| Finish { job, how }.said();
         let changes = [
-            Change::Start { job, lease, attempts },
-            Change::Renew { job, lease },
-            Change::Done { job },
-            Change::Retry { job, delay, error },
-            Change::Bury { job, error },
-            Change::Snooze { job, delay },
-            Change::UndoStart {
-                job,
-                was_delivered: true,
-            },
-            Change::GiveBack { job },
-            Change::Unfetched { job, attempts },
-            Change::Confirm { job },
-            Change::Cancel { id },
-            Change::Reschedule { id, delay },
-            Change::Revive { id },
-            Change::Purge { id },
-            Change::ReviveDead { limit: 1 },
-            Change::PurgeDead { limit: 1 },
-            Change::Pause,
-            Change::Resume,
-            Change::KeepDead { count: 1, age: delay },
-            Change::LimitRunning { most: Some(1) },
-            Change::Close { worker: Nonce::new() },
+            Hold::Start { job, lease, attempts }.said(),
+            Hold::Renew { job, lease }.said(),
+            finish(How::Done),
+            finish(How::Retry { delay, error }),
+            finish(How::Bury { error }),
+            finish(How::Snooze { delay }),
+            finish(How::UndoStart { was_delivered: true }),
+            finish(How::GiveBack),
+            finish(How::Unfetched { attempts }),
+            finish(How::Confirm),
+            Cancel { id }.said(),
+            Edit::Reschedule { id, delay }.said(),
+            Edit::Revive { id }.said(),
+            Edit::Purge { id }.said(),
+            Edit::Pause.said(),
+            Edit::Resume.said(),
+            Edit::KeepDead { count: 1, age: delay }.said(),
+            Edit::LimitRunning { most: None }.said(),
+            Edit::Close { worker: Nonce::new() }.said(),
+            EditDead::Revive { limit: 1 }.said(),
+            EditDead::Purge { limit: 1 }.said(),
         ];
+        let script = include_str!("scripts/update.lua");
+        let table = script.split("local arguments = {\n").nth(1).unwrap();
+        let table = table.split("\n  }\n").next().unwrap();
         // Starts and dones are not in the table.
-        assert_eq!(table.matches('=').count(), changes.len() - 2);
-        for change in changes {
-            let arguments = change.arguments();
-            let name = String::from_utf8(arguments[0].clone()).unwrap();
-            let count = arguments.len();
-            if ["start", "done"].contains(&&*name) {
-                let branch = script.split(&format!("change == '{name}' then")).nth(1).unwrap();
-                let branch = branch.split("else").next().unwrap();
-                assert!(branch.contains(&format!("at = at + {count}\n")), "{branch}");
+        assert_eq!(table.lines().count(), changes.len() - 2);
+        for (name, arguments) in changes {
+            let names: Vec<_> = arguments.iter().map(|(name, _)| *name).collect();
+            let line = if ["start", "done"].contains(&name) {
+                let names = names.join(", ");
+                format!(
+                    "change == '{name}' then\n    local {names} = unpack(ARGV, at + 1, at + {})",
+                    arguments.len()
+                )
             } else {
-                assert!(
-                    table.contains(&format!("{name} = {},", count - 1)),
-                    "{name} {table}"
-                );
-            }
+                format!("    {name} = {{ '{}' }},\n", names.join("', '")).replace("{ '' }", "{}")
+            };
+            assert!(script.contains(&line), "{line}");
         }
+        let schedule = Schedule {
+            id,
+            when: When::In(delay),
+            payload: b"",
+        };
+        let names: Vec<_> = schedule.said().1.iter().map(|(name, _)| *name).collect();
+        let line = format!(
+            "local kind, {} = unpack(ARGV, at, at + {})",
+            names.join(", "),
+            names.len()
+        );
+        assert!(include_str!("scripts/schedule.lua").contains(&line), "{line}");
     }
 }

@@ -15,8 +15,8 @@ use tickwheel::Wheel;
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    batcher::{Batcher, Operation},
-    change::{Answer, Change},
+    batcher::Operation,
+    change::{Change, Edit, Finish, Finished, How},
     fetch::Fetches,
     nearby::Nearby,
     partition::{PREFIX, Partition, partition_of},
@@ -37,6 +37,7 @@ use crate::{
 };
 
 static OPEN: Script = Script::new(include_str!("scripts/open.lua"));
+static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
 
 /// How long a call is retried at least while Redis does not answer.
 pub(in crate::jobs) const CALL_LIMIT: Duration = Duration::from_secs(5);
@@ -130,12 +131,11 @@ impl Queue {
         }
         self.settings.check()?;
         let max_running = self.settings.max_running_of_each(self.partitions.len())?;
-        let call = OPEN
-            .call()
-            .key(Tag::new(PREFIX, &self.name).key("partitions"))
-            .arg(self.given)
-            .arg(self.partitions[0].channel())
-            .arg(self.partitions[0].key("state"));
+        let call = OPEN.on(&Tag::new(PREFIX, &self.name)).named([
+            ("given", self.given.to_string()),
+            ("channel", self.partitions[0].channel().to_owned()),
+            ("key", self.partitions[0].tag.key("state")),
+        ]);
         let answer = self.ask_until(call, deadline).await?;
         let Ok((stored, may_publish, missing)) =
             redis::from_redis_value::<(i64, bool, String)>(answer.clone())
@@ -164,11 +164,11 @@ impl Queue {
         }
         if let Some((count, age)) = self.settings.keep_dead {
             let count = count.div_ceil(self.partitions.len() as u64);
-            self.set(Change::KeepDead { count, age }, deadline).await?;
+            self.set(Edit::KeepDead { count, age }, deadline).await?;
         }
         if let Some(most) = max_running {
             let most = (self.settings.max_running != Some(u64::MAX)).then_some(most);
-            self.set(Change::LimitRunning { most }, deadline).await?;
+            self.set(Edit::LimitRunning { most }, deadline).await?;
         }
         Ok(())
     }
@@ -178,11 +178,11 @@ impl Queue {
         self.may_publish.load(Ordering::Relaxed)
     }
 
-    /// Stores a setting with all partitions.
-    async fn set(&self, setting: Change<'_>, deadline: Instant) -> Result<(), Error> {
+    /// Makes a change to all partitions at once. Returns whether it changed anything.
+    async fn set(&self, edit: Edit<'_>, deadline: Instant) -> Result<bool, Error> {
         let partitions = self.partitions.iter();
-        let changes = partitions.map(|partition| partition.change(setting, deadline));
-        try_join_all(changes).await.map(drop)
+        let changes = partitions.map(async |partition| partition.submit(&edit, deadline)?.await);
+        Ok(try_join_all(changes).await?.contains(&true))
     }
 
     /// Sends a call that may be carried out twice, and repeats it until it is answered or
@@ -206,7 +206,8 @@ impl Queue {
     ) -> Result<Option<Vec<u8>>, Error> {
         let limit = self.settings.answer_within;
         let _permit = self.fetches.permit(limit).await;
-        let call = self.partitions[partition].fetch(id, token);
+        let arguments = [("id", id.to_owned()), ("token", token.to_owned())];
+        let call = FETCH.on(&self.partitions[partition].tag).named(arguments);
         match self.ask_until(call, Instant::now() + limit).await? {
             Value::BulkString(payload) => Ok(Some(payload)),
             Value::Nil => Ok(None),
@@ -241,9 +242,7 @@ impl Queue {
         let mut operations = operations.into_iter().peekable();
         while let Some((partition, first)) = operations.next() {
             let rest = from_fn(|| Some(operations.next_if(|(other, _)| *other == partition)?.1));
-            self.partitions[partition]
-                .updates
-                .push(runtime, once(first).chain(rest));
+            self.partitions[partition].push(runtime, once(first).chain(rest));
         }
     }
 
@@ -252,50 +251,40 @@ impl Queue {
     pub(in crate::jobs) fn give_back<G: Clone + Send + 'static>(
         self: &Arc<Queue>,
         runtime: &Handle,
-        how: fn(&Claim) -> Change<'_>,
+        how: fn(&Claim) -> How<'static>,
         claims: Vec<Claim>,
         goodbye: &G,
     ) {
         let deadline = Instant::now() + CALL_LIMIT;
         let given_back = claims.into_iter().map(|claim| {
-            let arguments = how(&claim).arguments();
             let (queue, partition, goodbye) = (self.clone(), claim.lease.partition, goodbye.clone());
-            let returned = move |answer: Result<Answer, Error>| {
+            let returned = move |finished: Result<Finished, Error>| {
                 let _goodbye = goodbye;
                 // A job that cannot be returned is delivered again when its lease has expired.
-                if answer.is_ok_and(Answer::is_done) {
+                if finished.is_ok_and(|finished| finished != Finished::Lost) {
                     queue.expect_job(partition, Duration::ZERO);
                 }
             };
-            (partition, Operation::new(arguments, deadline, returned))
+            let finish = Finish {
+                job: &claim.lease,
+                how: how(&claim),
+            };
+            (partition, Operation::new(&finish, deadline, returned))
         });
         self.update_all(runtime, given_back.collect());
     }
 
     /// Makes a change to all partitions at once. Returns whether it changed anything.
-    pub(in crate::jobs) async fn change_all(&self, change: Change<'_>) -> Result<bool, Error> {
+    pub(in crate::jobs) async fn edit_all(&self, edit: Edit<'_>) -> Result<bool, Error> {
         let open = self.open().await?;
-        let changes = self
-            .partitions
-            .iter()
-            .map(|partition| open.change(partition, change));
-        let answers = try_join_all(changes).await?;
-        Ok(answers.into_iter().any(Answer::is_done))
+        let changed = self.set(edit, open.deadline).await;
+        changed.map_err(|error| error.after(open.began.elapsed()))
     }
 
-    /// Carries out one operation on the job `id`, whose arguments a script of that batcher expects.
-    pub(in crate::jobs) async fn on_job(
-        &self,
-        id: &str,
-        batcher: impl FnOnce(&Partition) -> &Arc<Batcher>,
-        arguments: Vec<Vec<u8>>,
-    ) -> Result<Answer, Error> {
+    /// Makes a change to the job `id`.
+    pub(in crate::jobs) async fn change<C: Change>(&self, id: &str, change: &C) -> Result<C::Answer, Error> {
         check_name(id, "a job's id has at least one character")?;
-        let open = self.open().await?;
-        let answer = batcher(self.partition(id))
-            .submit(arguments, open.deadline)?
-            .await;
-        answer.map_err(|error| error.after(open.began.elapsed()))
+        self.open().await?.change(self.partition(id), change).await
     }
 }
 
@@ -316,12 +305,12 @@ impl OpenQueue<'_> {
         answer.map_err(|error| error.after(self.began.elapsed()))
     }
 
-    pub(in crate::jobs) async fn change(
+    pub(in crate::jobs) async fn change<C: Change>(
         &self,
         partition: &Partition,
-        change: Change<'_>,
-    ) -> Result<Answer, Error> {
-        let answer = partition.change(change, self.deadline).await;
+        change: &C,
+    ) -> Result<C::Answer, Error> {
+        let answer = partition.submit(change, self.deadline)?.await;
         answer.map_err(|error| error.after(self.began.elapsed()))
     }
 

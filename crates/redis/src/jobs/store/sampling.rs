@@ -9,21 +9,21 @@ use futures_util::future::{try_join, try_join_all};
 use redis::{FromRedisValue, from_redis_value};
 use tokio::time::Instant;
 
-use super::{
-    partition::Partition,
-    queue::{OpenQueue, Queue},
-};
+use super::queue::{OpenQueue, Queue};
 use crate::{
     error::Error,
     jobs::report::{Counts, QueueSample},
-    server::script::Call,
+    server::script::Script,
     timers,
 };
+
+static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
+static OLDEST: Script = Script::new(include_str!("scripts/oldest.lua"));
 
 /// Returns the numbers of jobs in a queue.
 pub(in crate::jobs) async fn counts(queue: OpenQueue<'_>) -> Result<Counts, Error> {
     let mut counts = Counts::default();
-    for [waiting, running, dead, paused] in ask_all::<[u64; 4]>(queue, Partition::counts).await? {
+    for [waiting, running, dead, paused] in ask_all::<[u64; 4]>(queue, &COUNTS).await? {
         counts.waiting += waiting;
         counts.running += running;
         counts.dead += dead;
@@ -35,7 +35,7 @@ pub(in crate::jobs) async fn counts(queue: OpenQueue<'_>) -> Result<Counts, Erro
 /// Samples a queue, and keeps the sample for its exporters.
 pub(in crate::jobs) async fn sample(queue: OpenQueue<'_>) -> Result<QueueSample, Error> {
     let asked = Instant::now();
-    let oldest = ask_all::<i64>(queue, Partition::oldest);
+    let oldest = ask_all::<i64>(queue, &OLDEST);
     let (counts, oldest) = try_join(counts(queue), oldest).await?;
     let sample = QueueSample {
         counts,
@@ -65,12 +65,9 @@ async fn open_and_sample(queue: Arc<Queue>) -> Result<QueueSample, Error> {
 }
 
 /// Asks all partitions at once.
-async fn ask_all<T: FromRedisValue>(
-    queue: OpenQueue<'_>,
-    call: fn(&Partition) -> Call,
-) -> Result<Vec<T>, Error> {
+async fn ask_all<T: FromRedisValue>(queue: OpenQueue<'_>, script: &'static Script) -> Result<Vec<T>, Error> {
     let answers = queue.queue.partitions.iter().map(async |partition| {
-        let answer = queue.ask(call(partition)).await?;
+        let answer = queue.ask(script.on(&partition.tag)).await?;
         from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
     });
     try_join_all(answers).await

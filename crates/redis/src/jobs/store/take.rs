@@ -5,7 +5,7 @@ use std::{mem, sync::Arc, time::Duration};
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{call_names::CallName, queue::Queue, units::micros};
+use super::{call_names::CallName, partition::Partition, queue::Queue, units::micros};
 use crate::{
     error::Error,
     jobs::{
@@ -16,8 +16,12 @@ use crate::{
         answer::{lossy, text, unexpected},
         nonce::Nonce,
         retry::within,
+        script::{Call, Script},
     },
 };
+
+static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
+static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
 
 /// A take of one worker on one partition.
 #[derive(Clone, Debug)]
@@ -33,23 +37,6 @@ pub(in crate::jobs) struct TakeRequest {
     pub(in crate::jobs) bytes: usize,
     /// Whether it has been sent before without an answer.
     pub(in crate::jobs) is_repeated: bool,
-}
-
-impl TakeRequest {
-    /// Returns what the script is told after the token, by the names that it has there.
-    fn arguments(&self, settings: &WorkerSettings, largest: usize) -> [(&'static str, String); 9] {
-        [
-            ("limit", self.limit.to_string()),
-            ("ahead", micros(settings.look_ahead).to_string()),
-            ("lease", micros(settings.lease).to_string()),
-            ("most", settings.attempts.to_string()),
-            ("again", u8::from(self.is_repeated).to_string()),
-            ("largest", largest.to_string()),
-            ("room", self.bytes.to_string()),
-            ("limit_ahead", self.limit_ahead.to_string()),
-            ("worker", self.ear.map_or(String::new(), |ear| ear.to_string())),
-        ]
-    }
 }
 
 pub(in crate::jobs) struct Taken {
@@ -73,9 +60,17 @@ pub(in crate::jobs) async fn take(
     request: TakeRequest,
 ) -> (TakeRequest, Result<Taken, Error>) {
     let sent = Instant::now();
-    let call = queue.partitions[request.partition].take(&request.call);
-    let arguments = request.arguments(&settings, queue.settings.max_payload);
-    let call = call.args(arguments.map(|(_, argument)| argument.into_bytes()));
+    let call = of_worker(&TAKE, &queue.partitions[request.partition], &request.call).named([
+        ("limit", request.limit.to_string()),
+        ("limit_ahead", request.limit_ahead.to_string()),
+        ("ahead", micros(settings.look_ahead).to_string()),
+        ("lease", micros(settings.lease).to_string()),
+        ("most", settings.attempts.to_string()),
+        ("again", u8::from(request.is_repeated).to_string()),
+        ("largest", queue.settings.max_payload.to_string()),
+        ("room", request.bytes.to_string()),
+        ("worker", request.ear.map_or(String::new(), |ear| ear.to_string())),
+    ]);
     let limit = queue.settings.answer_within.min(settings.lease);
     let probe = Arc::new(call.probe());
     let answer = within(limit, async {
@@ -91,6 +86,22 @@ pub(in crate::jobs) async fn take(
     let taken =
         answer.and_then(|mut answer| read(&mut answer, &request, until).ok_or_else(|| unexpected(&answer)));
     (request, taken)
+}
+
+/// Returns a call that undoes a take whose answer never arrived.
+pub(in crate::jobs) fn give_back(partition: &Partition, call: &CallName) -> Call {
+    of_worker(&GIVE_BACK, partition, call)
+}
+
+fn of_worker(script: &'static Script, partition: &Partition, call: &CallName) -> Call {
+    let CallName { sequence, token } = call;
+    script
+        .on(&partition.tag)
+        .named([
+            ("sequence", sequence.clone()),
+            ("channel", partition.channel().to_owned()),
+        ])
+        .named([("token", token.to_string())])
 }
 
 /// Parses an answer, and moves the payloads out of it. Returns `None` if it is malformed.
@@ -154,30 +165,4 @@ fn read(answer: &mut Value, request: &TakeRequest, until: Instant) -> Option<Tak
         next_due: next(next_due)?,
         next_end: next(next_end)?,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::jobs::store::call_names::CallNames;
-
-    #[test]
-    fn the_script_names_its_arguments_in_this_order() {
-        let request = TakeRequest {
-            call: CallNames::new().call_name(),
-            partition: 0,
-            limit: 1,
-            limit_ahead: 1,
-            ear: None,
-            bytes: 1,
-            is_repeated: false,
-        };
-        let arguments = request.arguments(&WorkerSettings::default(), 1);
-        let names = arguments.map(|(name, _)| name).join(", ");
-        let script = include_str!("scripts/take.lua");
-        assert!(
-            script.contains(&format!("local token, {names} = unpack(ARGV, 3)")),
-            "{names}"
-        );
-    }
 }

@@ -24,7 +24,7 @@ use crate::{
         claim::{Claim, JobLease, valid_until},
         store::{
             batcher::Operation,
-            change::{Answer, Change, Renewed},
+            change::{Finish, Held, Hold, How},
             queue::CALL_LIMIT,
         },
     },
@@ -164,7 +164,7 @@ impl Claims {
             Err(error) if error.is_unanswered() => self.count_unfetched(&claim),
             Err(error) => {
                 self.desk.report(error);
-                self.give_back(|claim| Change::give_back(claim), vec![claim], &None);
+                self.give_back(|_| How::GiveBack, vec![claim], &None);
             }
         }
         None
@@ -182,8 +182,8 @@ impl Claims {
         });
         desk.let_go(job);
         let attempts = desk.settings.attempts;
-        let arguments = Change::Unfetched { job, attempts }.arguments();
-        let counted = Operation::new(arguments, Instant::now() + CALL_LIMIT, drop);
+        let how = How::Unfetched { attempts };
+        let counted = Operation::new(&Finish { job, how }, Instant::now() + CALL_LIMIT, drop);
         desk.send(vec![(job.partition, counted)]);
     }
 
@@ -234,10 +234,13 @@ impl Claims {
                 are_all_renewed = false;
                 continue;
             };
-            let arguments = Change::Renew { job: &job, lease }.arguments();
+            let renew = Hold::Renew {
+                job: &job.clone(),
+                lease,
+            };
             let (partition, deadline) = (job.partition, job.validity.until());
-            let renewal = Operation::new(arguments, deadline, move |answer| {
-                if renewed(&desk, &job, answer, lease) == Some(Renewed::Lost) {
+            let renewal = Operation::new(&renew, deadline, move |held| {
+                if renewed(&desk, &job, held, lease) == Some(Held::Refused) {
                     refused.store(true, Ordering::Relaxed);
                     desk.nearby.has_work.notify_one();
                 }
@@ -290,7 +293,7 @@ impl Claims {
     /// Gives back what is not due yet.
     pub(super) fn give_back_ahead(&mut self, goodbye: &Goodbye) {
         let claims = self.take_ahead();
-        self.give_back(|claim| Change::give_back(claim), claims, goodbye);
+        self.give_back(|_| How::GiveBack, claims, goodbye);
     }
 
     fn take_ahead(&mut self) -> Vec<Claim> {
@@ -314,7 +317,7 @@ impl Claims {
     pub(super) fn give_back_all(&mut self, goodbye: &Goodbye) -> bool {
         self.give_back_ahead(goodbye);
         let fetching = self.take_fetching();
-        self.give_back(|claim| Change::give_back(claim), fetching, goodbye);
+        self.give_back(|_| How::GiveBack, fetching, goodbye);
         let now = Instant::now();
         self.give_back_older(Some(now), Some(now), goodbye)
     }
@@ -323,12 +326,12 @@ impl Claims {
     /// Returns whether another start is under way.
     fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>, goodbye: &Goodbye) -> bool {
         let taken = self.desk.take_back(due, started);
-        self.give_back(|claim| Change::give_back(claim), taken.claims, goodbye);
-        self.give_back(|claim| Change::undo_start(claim), taken.starts, goodbye);
+        self.give_back(|_| How::GiveBack, taken.claims, goodbye);
+        self.give_back(How::undo_start, taken.starts, goodbye);
         taken.is_starting
     }
 
-    pub(super) fn give_back(&self, how: fn(&Claim) -> Change<'_>, claims: Vec<Claim>, goodbye: &Goodbye) {
+    pub(super) fn give_back(&self, how: fn(&Claim) -> How<'static>, claims: Vec<Claim>, goodbye: &Goodbye) {
         for claim in &claims {
             self.desk.let_go(&claim.lease);
         }
@@ -342,29 +345,24 @@ impl Drop for Claims {
     fn drop(&mut self) {
         let mut claims = self.take_ahead();
         claims.extend(self.take_fetching());
-        self.desk
-            .give_back_elsewhere(|claim| Change::give_back(claim), claims);
+        self.desk.give_back_elsewhere(|_| How::GiveBack, claims);
     }
 }
 
-/// Goes on with a lease whose renewal was answered. Without an answer, which is `None`, the next renewal may
-/// succeed; otherwise the lease expires.
-fn renewed(desk: &Desk, job: &JobLease, answer: Result<Answer, Error>, lease: Duration) -> Option<Renewed> {
+/// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed; otherwise
+/// the lease expires.
+fn renewed(desk: &Desk, job: &JobLease, held: Result<Held, Error>, lease: Duration) -> Option<Held> {
     job.end_renewal();
     let (wheel, renewals) = (&desk.queue.wheel, &desk.queue.nearby.stats.renewals);
-    let Ok(answer) = answer else {
-        renewals.failed.increment();
-        return None;
-    };
-    let renewed = answer.renewed();
-    match renewed {
-        Renewed::Extended => {
+    match held {
+        Ok(Held::Since(sent)) => {
             renewals.renewed.increment();
-            job.validity.extend(valid_until(wheel, answer.sent, lease));
+            job.validity.extend(valid_until(wheel, sent, lease));
         }
-        Renewed::Lost => job.validity.lose(),
+        Ok(Held::Refused) => job.validity.lose(),
+        Err(_) => renewals.failed.increment(),
     }
-    Some(renewed)
+    held.ok()
 }
 
 /// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for

@@ -24,7 +24,7 @@ use crate::{
         settings::WorkerSettings,
         store::{
             batcher::Operation,
-            change::{Answer, Change},
+            change::{Held, Hold, How},
             nearby::NearbyWorker,
             queue::Queue,
         },
@@ -174,7 +174,7 @@ impl Desk {
         let next = self.poll_started(cx, &mut lost);
         // For Redis they run until their leases end, or until the end of one that was cancelled is confirmed.
         self.queue
-            .give_back(&self.nearby.runtime, |claim| Change::undo_start(claim), lost, &());
+            .give_back(&self.nearby.runtime, How::undo_start, lost, &());
         next
     }
 
@@ -241,36 +241,35 @@ impl Desk {
             let Some((_, Ready { claim, .. })) = state.due.pop_first() else {
                 break;
             };
-            let job = &claim.lease;
+            let job = claim.lease.clone();
             if job.validity.is_lost() {
-                state.held.remove(job);
+                state.held.remove(&job);
                 continue;
             }
             state.starting += 1;
-            let start = Change::Start {
-                job,
+            let start = Hold::Start {
+                job: &job,
                 lease: self.settings.lease,
                 attempts: self.settings.attempts,
             };
-            let (arguments, partition, deadline) = (start.arguments(), job.partition, job.validity.until());
+            let (partition, deadline) = (job.partition, job.validity.until());
             let desk = self.clone();
-            let start = Operation::new(arguments, deadline, move |answer| desk.answered(claim, answer));
+            let start = Operation::new(&start, deadline, move |held| desk.answered(claim, held));
             starts.push((partition, start));
         }
         starts
     }
 
     /// Goes on with a claim whose start was answered.
-    fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
-        let (is_started, error) = match answer {
-            Ok(answer) if answer.is_done() => {
-                let until = valid_until(&self.queue.wheel, answer.sent, self.settings.lease);
+    fn answered(self: Arc<Self>, claim: Claim, held: Result<Held, Error>) {
+        let (is_started, error) = match held {
+            Ok(Held::Since(sent)) => {
+                let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
                 // One that was lost meanwhile goes back when it is to be fetched.
                 claim.lease.validity.extend(until);
                 (true, None)
             }
-            // The job was cancelled, rescheduled or lost, or the queue is paused.
-            Ok(_) => (false, None),
+            Ok(Held::Refused) => (false, None),
             Err(error) => (false, Some(error)),
         };
         let mut state = self.state.lock();
@@ -457,7 +456,7 @@ impl Desk {
 
     /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
     /// another one, they wait until their leases have expired.
-    pub(super) fn give_back_elsewhere(&self, how: fn(&Claim) -> Change<'_>, claims: Vec<Claim>) {
+    pub(super) fn give_back_elsewhere(&self, how: fn(&Claim) -> How<'static>, claims: Vec<Claim>) {
         if claims.is_empty() {
             return;
         }
@@ -491,9 +490,9 @@ impl Desk {
         drop(held);
         self.nearby.end();
         let due = due.into_values().map(|due| due.claim).collect();
-        self.give_back_elsewhere(|claim| Change::give_back(claim), due);
+        self.give_back_elsewhere(|_| How::GiveBack, due);
         let started = started.into_iter().map(|started| started.claim).collect();
-        self.give_back_elsewhere(|claim| Change::undo_start(claim), started);
+        self.give_back_elsewhere(How::undo_start, started);
     }
 }
 

@@ -11,7 +11,7 @@ use tickwheel::{SleepError, Wheel};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{claims::Claims, desk::Desk, takes::Takes};
-use crate::jobs::store::{change::Change, queue::Queue};
+use crate::jobs::store::{change::How, queue::Queue};
 
 /// How often the queue is opened while that fails.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
@@ -193,7 +193,7 @@ impl Engine {
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
                     let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-                    self.claims.give_back(|claim| Change::give_back(claim), claims, &goodbye);
+                    self.claims.give_back(|_| How::GiveBack, claims, &goodbye);
                     self.takes.leave(&goodbye);
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
@@ -207,8 +207,7 @@ impl Engine {
             let answered = self.takes.answered().await;
             let claims = self.takes.taken(answered);
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-            self.claims
-                .give_back(|claim| Change::give_back(claim), claims, &goodbye);
+            self.claims.give_back(|_| How::GiveBack, claims, &goodbye);
         }
         self.takes.give_back_unanswered(&goodbye);
         drop(goodbye);

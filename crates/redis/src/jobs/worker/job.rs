@@ -15,10 +15,10 @@ use super::desk::Desk;
 use crate::{
     error::Error,
     jobs::{
-        claim::{Claim, JobLease},
+        claim::Claim,
         store::{
             batcher::Operation,
-            change::{Change, Finished},
+            change::{Finish, Finished, How},
             queue::CALL_LIMIT,
         },
     },
@@ -94,7 +94,7 @@ impl Job {
     /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may
     /// then be done, or be delivered again.
     pub async fn done(self) -> Result<bool, Error> {
-        self.finish(Change::Done { job: self.lease() }).await
+        self.finish(How::Done).await
     }
 
     /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries
@@ -110,8 +110,7 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
-        let (job, error) = (self.lease(), "");
-        self.put_off(Change::Retry { job, delay, error }, delay).await
+        self.put_off(How::Retry { delay, error: "" }, delay).await
     }
 
     /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does
@@ -141,13 +140,12 @@ impl Job {
     /// # }
     /// ```
     pub async fn snooze(self, delay: Duration) -> Result<bool, Error> {
-        let job = self.lease();
-        self.put_off(Change::Snooze { job, delay }, delay).await
+        self.put_off(How::Snooze { delay }, delay).await
     }
 
     /// Finishes the job, to be due again after `delay`.
-    pub(super) async fn put_off(&self, change: Change<'_>, delay: Duration) -> Result<bool, Error> {
-        let waits = self.finish(change).await?;
+    pub(super) async fn put_off(&self, how: How<'_>, delay: Duration) -> Result<bool, Error> {
+        let waits = self.finish(how).await?;
         if waits {
             self.desk.queue.expect_job(self.claim.lease.partition, delay);
         }
@@ -165,17 +163,10 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn bury(self) -> Result<bool, Error> {
-        let (job, error) = (self.lease(), "");
-        self.finish(Change::Bury { job, error }).await
+        self.finish(How::Bury { error: "" }).await
     }
 
-    /// Returns the lease under which the job is held, to be named by a change.
-    pub(super) fn lease(&self) -> &JobLease {
-        &self.claim.lease
-    }
-
-    /// Finishes the job in the way that `change` says.
-    pub(super) async fn finish(&self, change: Change<'_>) -> Result<bool, Error> {
+    pub(super) async fn finish(&self, how: How<'_>) -> Result<bool, Error> {
         let lease = &self.claim.lease;
         let queue = &self.desk.queue;
         // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still
@@ -187,11 +178,10 @@ impl Job {
         } else {
             lease.validity.until()
         };
-        let batcher = &queue.partitions[lease.partition].updates;
-        let asked = batcher.submit(change.arguments(), deadline)?;
+        let asked = queue.partitions[lease.partition].submit(&Finish { job: lease, how }, deadline)?;
         // A job that is being finished is not renewed. The next one is started by the batch that finishes it.
         let was_held = self.leave();
-        let finished = asked.await?.finished();
+        let finished = asked.await?;
         if was_held && finished == Finished::Lost {
             queue.nearby.stats.lost.increment();
         }
@@ -225,9 +215,12 @@ impl Job {
     /// not its worker knows of that yet.
     fn confirm(&self) {
         let lease = &self.claim.lease;
-        let arguments = Change::Confirm { job: lease }.arguments();
+        let confirm = Finish {
+            job: lease,
+            how: How::Confirm,
+        };
         // A job that cannot be confirmed is gone when its lease has ended.
-        let confirmed = Operation::new(arguments, Instant::now() + CALL_LIMIT, drop);
+        let confirmed = Operation::new(&confirm, Instant::now() + CALL_LIMIT, drop);
         self.desk.send(vec![(lease.partition, confirmed)]);
     }
 }

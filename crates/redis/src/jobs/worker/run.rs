@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{job::Job, stream::Worker};
-use crate::{error::Error, jobs::store::change::Change, server::nonce::random_part, timers};
+use crate::{error::Error, jobs::store::change::How, server::nonce::random_part, timers};
 
 type Cause = Box<dyn error::Error + Send + Sync>;
 type Handler = Arc<dyn Fn(Arc<Job>) -> BoxFuture<'static, Result<(), Cause>> + Send + Sync>;
@@ -328,16 +328,12 @@ impl Attempt {
                 return;
             }
             () = self.give_back.cancelled() => {
-                let undo = Change::UndoStart {
-                    job: job.lease(),
-                    was_delivered: true,
-                };
-                self.log_unfinished(job, job.finish(undo).await);
+                self.log_unfinished(job, job.finish(How::UndoStart { was_delivered: true }).await);
                 return;
             }
         };
         let finished = match outcome {
-            Ok(()) => job.finish(Change::Done { job: job.lease() }).await,
+            Ok(()) => job.finish(How::Done).await,
             Err(error) => {
                 tracing::warn!(job = job.id(), attempt = job.attempt(), %error, "an attempt at a job failed");
                 self.failed(job, error).await
@@ -347,17 +343,17 @@ impl Attempt {
     }
 
     /// Finishes a job as the error of its handler says.
-    async fn failed(&self, held: &Job, error: Cause) -> Result<bool, Error> {
-        let (job, text) = (held.lease(), error.to_string());
+    async fn failed(&self, job: &Job, error: Cause) -> Result<bool, Error> {
+        let text = error.to_string();
         let (verdict, error) = (JobError::from(error), &*text);
         match verdict {
             JobError::Retry(_) => {
-                let delay = self.pause(held.attempt());
-                held.put_off(Change::Retry { job, delay, error }, delay).await
+                let delay = self.pause(job.attempt());
+                job.put_off(How::Retry { delay, error }, delay).await
             }
-            JobError::RetryAfter(delay, _) => held.put_off(Change::Retry { job, delay, error }, delay).await,
-            JobError::Bury(_) => held.finish(Change::Bury { job, error }).await,
-            JobError::Snooze(delay) => held.put_off(Change::Snooze { job, delay }, delay).await,
+            JobError::RetryAfter(delay, _) => job.put_off(How::Retry { delay, error }, delay).await,
+            JobError::Bury(_) => job.finish(How::Bury { error }).await,
+            JobError::Snooze(delay) => job.put_off(How::Snooze { delay }, delay).await,
         }
     }
 

@@ -16,9 +16,9 @@ use crate::{
         store::{
             batcher::Operation,
             call_names::CallNames,
-            change::Change,
+            change::Edit,
             queue::CALL_LIMIT,
-            take::{TakeRequest, Taken, take},
+            take::{TakeRequest, Taken, give_back, take},
         },
     },
     server::nonce::Nonce,
@@ -261,10 +261,10 @@ impl Takes {
             .enumerate()
             .filter_map(|(partition, lookout)| {
                 let goodbye = mem::take(&mut lookout.is_listed).then(|| goodbye.clone())?;
-                let arguments = Change::Close { worker: self.ear }.arguments();
+                let close = Edit::Close { worker: self.ear };
                 Some((
                     partition,
-                    Operation::new(arguments, deadline, move |_| drop(goodbye)),
+                    Operation::new(&close, deadline, move |_| drop(goodbye)),
                 ))
             });
         self.desk.send(closed.collect());
@@ -275,7 +275,7 @@ impl Takes {
         for (partition, lookout) in self.lookouts.iter_mut().enumerate() {
             if mem::take(&mut lookout.unanswered) {
                 let (queue, goodbye) = (self.desk.queue.clone(), goodbye.clone());
-                let call = queue.partitions[partition].give_back(&self.names[partition].call_name());
+                let call = give_back(&queue.partitions[partition], &self.names[partition].call_name());
                 // A job that cannot be given back is delivered again when its lease has expired.
                 tokio::spawn(async move {
                     let _goodbye = goodbye;

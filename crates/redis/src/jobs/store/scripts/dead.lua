@@ -1,10 +1,10 @@
 #!lua flags=no-writes
 -- Reads a page of a partition's dead jobs, oldest death first, with a limited number of bytes of payload.
--- KEYS: dead state payload
--- ARGV: offset, limit, how many bytes of payload the reply may have. Returns for each job its id, payload, the size of that, attempts,
--- the time of its death, and its last error. A payload that alone is too large is left out.
+-- `room` is how many bytes of payload the reply may have. Returns for each job its id, payload, the size of that, attempts, the time of
+-- its death, and its last error. A payload that alone is too large is left out.
 local dead, state, payload = unpack(KEYS)
-local offset, limit, room = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), 100), tonumber(ARGV[3])
+local offset, limit, room = unpack(ARGV)
+offset, limit, room = tonumber(offset), math.min(tonumber(limit), 100), tonumber(room)
 local found = redis.call('ZRANGE', dead, offset, offset + limit - 1, 'WITHSCORES')
 local reply, whole = {}, room
 for entry = 1, #found, 2 do

@@ -1,6 +1,6 @@
 -- Undoes a take whose reply never came, and keeps it from being carried out late.
--- ARGV[3]: the token of the take. Returns how many jobs wait again.
-local token = ARGV[3]
+-- Returns how many jobs wait again.
+local token = unpack(ARGV, 3)
 if is_late then return 0 end
 local wrong = wrong_type({ due, claimed, watching }, { state })
 if wrong then return wrong end

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Stores the number of partitions with a new queue.
--- KEYS: partitions. ARGV: the number given, a partition's channel, a key of that partition.
+-- `key` is one of a partition.
 -- Returns the number stored, 1 where the user may publish to that channel, and a command of our scripts that the user may not run, or
 -- nothing. A script that fails halfway for want of a right would leave a job in two places, or in none.
-local key = ARGV[3]
+local partitions = unpack(KEYS)
+local given, channel, key = unpack(ARGV)
 local commands = {
   { 'TIME' }, { 'TYPE', key },
   { 'GET', key }, { 'SET', key, '' }, { 'EXISTS', key },
@@ -15,9 +16,9 @@ local commands = {
 for _, command in ipairs(commands) do
   if not redis.acl_check_cmd(unpack(command)) then return { 0, 0, command[1] } end
 end
-local stored = redis.call('GET', KEYS[1])
+local stored = redis.call('GET', partitions)
 if not stored then
-  redis.call('SET', KEYS[1], ARGV[1])
-  stored = ARGV[1]
+  redis.call('SET', partitions, given)
+  stored = given
 end
-return { tonumber(stored), redis.acl_check_cmd('PUBLISH', ARGV[2] .. ':worker', '') and 1 or 0, '' }
+return { tonumber(stored), redis.acl_check_cmd('PUBLISH', channel .. ':worker', '') and 1 or 0, '' }

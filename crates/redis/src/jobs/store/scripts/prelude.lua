@@ -1,6 +1,5 @@
 -- What the scripts begin with that change jobs. Each is a named call of a sender that has one call under way at a time.
--- KEYS: due claimed running dead state payload watching idle repeats settings last. ARGV: the call's name, "@" and the sender's, and the
--- names of the calls that may precede it, channel, and what each script says.
+-- `sequence` is the call's name, "@" and the sender's, and the names of the calls that may precede it.
 --
 -- A job has its payload in `payload`, and is in exactly one of four sorted sets:
 --   due      waits; the score is its due time
@@ -16,14 +15,14 @@
 -- has no more room. So a due job costs a few takes, however many workers are idle.
 -- `settings` holds "paused" while no job may start, "running": how many may run at once, if that is limited, and "keep": how many dead
 -- jobs are kept, and for how long.
--- `last` holds the last call of each sender: its name, its time and its reply. A repeated call answers as the first did. One that finds
+-- `last_calls` holds the last call of each sender: its name, its time and its reply. A repeated call answers as the first did. One that finds
 -- another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
 -- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves to another node, Redis runs
 -- no script with a key that does not.
-local due, claimed, running, dead, state, payload, watching, idle, repeats, settings, last = unpack(KEYS)
+local due, claimed, running, dead, state, payload, watching, idle, repeats, settings, last_calls = unpack(KEYS)
+local sequence, channel = unpack(ARGV)
 local call, match = redis.call, string.match
-local name, sender, before = match(ARGV[1], '^([^ @]+)@?(%S*)(.*)$')
-local channel = ARGV[2]
+local name, sender, before = match(sequence, '^([^ @]+)@?(%S*)(.*)$')
 
 -- Redis' clock, in microseconds.
 local function clock()
@@ -38,7 +37,7 @@ local now = clock()
 local paused, most_running = unpack(call('HMGET', settings, 'paused', 'running'))
 local is_paused = paused ~= false
 local idle_workers = call('ZCOUNT', idle, '-inf', '(+inf')
-local past, last_reply = match(call('HGET', last, sender) or '', '^(%S+) %d+ (.*)$')
+local past, last_reply = match(call('HGET', last_calls, sender) or '', '^(%S+) %d+ (.*)$')
 local is_repeated = past == name
 local is_late = past and not is_repeated and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
 
@@ -283,13 +282,13 @@ local REMEMBERED = 3600000000
 
 local function remember(reply)
   hint_if_overdue()
-  call('HSET', last, sender, name .. ' ' .. exact(now) .. ' ' .. reply)
+  call('HSET', last_calls, sender, name .. ' ' .. exact(now) .. ' ' .. reply)
   if past then return end
   -- Each new sender makes room for others that are long gone.
-  local found = call('HRANDFIELD', last, 10, 'WITHVALUES')
+  local found = call('HRANDFIELD', last_calls, 10, 'WITHVALUES')
   for entry = 1, #found, 2 do
     local at = match(found[entry + 1], '^%S+ (%d+) ')
-    if at and now - at > REMEMBERED then call('HDEL', last, found[entry]) end
+    if at and now - at > REMEMBERED then call('HDEL', last_calls, found[entry]) end
   end
 end
 
@@ -302,7 +301,7 @@ if not past and call('EXISTS', unpack(KEYS)) < #KEYS and is_cluster() then
   for _, set in ipairs({ due, claimed, running, dead, watching, idle }) do
     if call('EXISTS', set) == 0 then call('ZADD', set, '+inf', NOBODY) end
   end
-  for _, hash in ipairs({ payload, repeats, settings, last }) do
+  for _, hash in ipairs({ payload, repeats, settings, last_calls }) do
     if call('EXISTS', hash) == 0 then call('HSET', hash, NOBODY, '') end
   end
   if call('EXISTS', state) == 0 then write(NOBODY, '-', '0', '0', '0', '') end

@@ -1,13 +1,14 @@
 -- Schedules a batch of jobs of one partition.
--- ARGV, from the third on, for each job: id, "in", "at" or "every" and the distance of two points, microseconds, payload.
+-- ARGV, from the third on, for each job: "in", "at" or "every", and its arguments, as `change.rs` says them: its id, in how many
+-- microseconds or when it is due, the distance of two points of one that repeats, and its payload.
 -- Returns a digit for each job: 0 where its id is taken, 1 where it was scheduled; for one that repeats also 2 where it is there already
 -- as it is asked for, and 3 where its distance or its payload was changed.
 if is_repeated then return last_reply end
 if is_late then return refuse() end
 
 local repeats_some = false
-for at = 4, #ARGV, 4 do
-  repeats_some = repeats_some or string.sub(ARGV[at], 1, 5) == 'every'
+for at = 3, #ARGV, 5 do
+  repeats_some = repeats_some or ARGV[at] == 'every'
 end
 -- `payload` is the first that is written.
 local wrong = wrong_type({ watching }, {})
@@ -81,16 +82,16 @@ local function change(id, every, first, body)
 end
 
 local answers = {}
-for at = 3, #ARGV, 4 do
-  local id, body = ARGV[at], ARGV[at + 3]
-  local kind, every = match(ARGV[at + 1], '^(%a+) ?(%d*)$')
-  local micros, answer = tonumber(ARGV[at + 2]), '1'
+for at = 3, #ARGV, 5 do
+  local kind, id, micros, every, body = unpack(ARGV, at, at + 4)
+  micros, every = tonumber(micros), tonumber(every)
+  local answer = '1'
   if call('HSETNX', payload, id, body) == 1 then
     if kind ~= 'at' then micros = now + micros end
-    if kind == 'every' then set_grid(id, micros, tonumber(every)) end
+    if kind == 'every' then set_grid(id, micros, every) end
     add(id, micros)
   elseif kind == 'every' then
-    answer = change(id, tonumber(every), micros, body)
+    answer = change(id, every, micros, body)
   else
     answer = '0'
   end

@@ -1,14 +1,14 @@
 -- Sweeps a partition: what a worker lost comes again or is dead, and up to `limit` jobs are claimed that come due.
 -- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has more than that has its
 -- payload read by fetch.lua, and what has more than `largest` is not delivered.
--- ARGV, from the third on, in the order of `take.rs`: up to how many jobs that are due, and up to how many that are not; whether an earlier
--- call may have been lost; the largest payload, how many bytes of payload the reply may have, and the name under which the worker
--- listens, which is empty if it does not.
+-- It is told how many jobs it may claim, and how many up to one that is not due; whether an earlier call may have been lost; the largest
+-- payload, how many bytes of payload the reply may have, and the name under which the worker listens, which is empty if it does not.
 -- Returns Redis' time; when the next job is due and when the next lease ends, empty where there is none, and for a worker that others
 -- tell; 1 where this call is remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
 -- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered
 -- or has failed before; and a list of the jobs that cannot be delivered, each with its id and the reason.
-local token, limit, ahead, lease, most, again, largest, room, limit_ahead, worker = unpack(ARGV, 3)
+local token = unpack(ARGV, 3)
+local limit, limit_ahead, ahead, lease, most, again, largest, room, worker = unpack(ARGV, 4)
 limit, limit_ahead, ahead, lease, most = tonumber(limit), tonumber(limit_ahead), tonumber(ahead), tonumber(lease), tonumber(most)
 largest, room, again = tonumber(largest), tonumber(room), again == '1'
 local claims, refused = {}, {}

@@ -1,6 +1,6 @@
 -- Carries out a batch of changes of one partition, of jobs that are there already and of the partition's settings. It runs also when
 -- Redis is out of memory.
--- ARGV, from the third on, for each change: its name and its arguments, as `change.rs` writes them.
+-- ARGV, from the third on, for each change: its name and its arguments, as `change.rs` says them.
 -- Returns a number for each change, with a space between two: 0 where the job was not as the change wants it, and else what each says.
 --
 -- Starts and dones, which every job needs, are carried out together, whatever their order: a few commands for all of a batch.
@@ -26,7 +26,7 @@ local function let_go_again(from, id)
   if let_go(from, id) then wake_if_first(id) end
 end
 
--- The starts and the dones that are yet to be carried out, and which changes of the batch they are.
+-- The starts and the dones that are yet to be carried out, and the number of each in the batch.
 local starts, dones
 
 local function read_from(set, list)
@@ -40,16 +40,16 @@ local function carry_out_dones()
   local held = {}
   for n, id in ipairs(dones.ids) do
     local owner, _, at = parse(dones.states[n])
-    local token, till, place = dones.tokens[n], dones.ends[n], dones.places[n]
-    answers[place] = '0'
-    ended[#ended + 1] = place
+    local token, till, nth = dones.tokens[n], dones.ends[n], dones.numbers[n]
+    answers[nth] = '0'
+    ended[#ended + 1] = nth
     if owner == token and till and tonumber(till) > now then
       local first, every = grid_of(dones.grids[n])
-      answers[place] = '1'
+      answers[nth] = '1'
       if every then
         come_again(running, id, at, first, every)
         wake_if_first(id)
-        answers[place] = '2'
+        answers[nth] = '2'
       else
         held[#held + 1] = id
       end
@@ -69,13 +69,13 @@ local function carry_out_starts()
   local held, scores, after, lease_ends = {}, {}, {}, {}
   for n, id in ipairs(starts.ids) do
     local owner, attempts, at, limit, failure = parse(starts.states[n])
-    local till, lease, place = starts.ends[n], starts.leases[n], starts.places[n]
-    answers[place] = '0'
+    local till, lease, nth = starts.ends[n], starts.leases[n], starts.numbers[n]
+    answers[nth] = '0'
     if owner == starts.tokens[n] and till and (#held >= room or tonumber(at) > now) then
       -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
       wait_again(claimed, id, attempts, at, limit, failure)
     elseif owner == starts.tokens[n] and till and tonumber(till) > now then
-      answers[place] = '1'
+      answers[nth] = '1'
       -- This delivery is for all points that have passed.
       local first, every = grid_of(starts.grids[n])
       local passed = every and last_point(first, every, now)
@@ -106,7 +106,7 @@ local function carry_out()
   starts, dones = nil, nil
 end
 
--- Every other change, of which a batch has few. Each returns its answer, or 1.
+-- Carries out any other change, of which a batch has few.
 local other
 
 local function other_changes()
@@ -120,42 +120,43 @@ local function other_changes()
   -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
   local of_holders = {
     -- Takes back a start. The limit of one that was never delivered is 0 again.
-    unstart = { from = { running }, act = function(from, id, was_delivered, attempts, at, limit, failure)
-      wait_again(from, id, exact(attempts - 1), at, was_delivered == '1' and limit or '0', failure)
+    undo_start = { from = { running }, act = function(from, id, given, attempts, at, limit, failure)
+      wait_again(from, id, exact(attempts - 1), at, given.was_delivered == '1' and limit or '0', failure)
     end },
-    release = { from = { claimed }, act = function(from, id, _, attempts, at, limit, failure)
+    give_back = { from = { claimed }, act = function(from, id, _, attempts, at, limit, failure)
       wait_again(from, id, attempts, at, limit, failure)
     end },
     -- Nobody holds a claim while nothing may start.
-    renew = { from = { running, claimed }, act = function(from, id, lease, attempts, at, limit, failure)
+    renew = { from = { running, claimed }, act = function(from, id, given, attempts, at, limit, failure)
       if from == claimed and is_paused then
         wait(from, id, attempts, at, limit, failure)
         return '0'
       end
-      call('ZADD', from, exact(now + lease), id)
+      call('ZADD', from, exact(now + given.lease), id)
     end },
-    bury = { from = { running }, act = function(from, id, failure, attempts, at)
-      return bury_or_repeat(from, id, attempts, at, failure)
+    bury = { from = { running }, act = function(from, id, given, attempts, at)
+      return bury_or_repeat(from, id, attempts, at, given.failure)
     end },
     -- Of a worker that could not fetch the payload.
-    unfetched = { from = { claimed }, act = function(from, id, limit, attempts, at)
-      fail(from, id, attempts, at, tonumber(limit),
+    unfetched = { from = { claimed }, act = function(from, id, given, attempts, at)
+      fail(from, id, attempts, at, tonumber(given.limit),
         'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
     end },
-    retry = { from = { running }, act = function(from, id, delay, attempts, at, limit, _, failure)
-      if tonumber(attempts) >= tonumber(limit) then return bury_or_repeat(from, id, attempts, at, failure) end
-      wait_again(from, id, attempts, exact(now + delay), limit, failure)
+    retry = { from = { running }, act = function(from, id, given, attempts, at, limit)
+      if tonumber(attempts) >= tonumber(limit) then return bury_or_repeat(from, id, attempts, at, given.failure) end
+      wait_again(from, id, attempts, exact(now + given.delay), limit, given.failure)
     end },
     -- The start does not count.
-    snooze = { from = { running }, act = function(from, id, delay, attempts, _, limit, failure)
-      wait_again(from, id, exact(attempts - 1), exact(now + delay), limit, failure)
+    snooze = { from = { running }, act = function(from, id, given, attempts, _, limit, failure)
+      wait_again(from, id, exact(attempts - 1), exact(now + given.delay), limit, failure)
     end },
     -- The handler of a job has ended which may have been cancelled.
     confirm = { from = {} },
   }
 
-  local function of_holder(change, id, token, argument, failure)
-    local owner, attempts, at, limit, last_failure = read(id)
+  local function of_holder(change, given)
+    local id, token = given.id, given.token
+    local owner, attempts, at, limit, failure = read(id)
     if owner == '!' .. token then
       if change ~= 'renew' and call('ZSCORE', running, id) then let_go_again(running, id) end
       return '0'
@@ -164,7 +165,7 @@ local function other_changes()
     for _, from in ipairs(of_holders[change].from) do
       local score = call('ZSCORE', from, id)
       if score and tonumber(score) > now then
-        return of_holders[change].act(from, id, argument, attempts, at, limit, last_failure, failure) or '1'
+        return of_holders[change].act(from, id, given, attempts, at, limit, failure) or '1'
       end
     end
     return '0'
@@ -183,7 +184,7 @@ local function other_changes()
 
   -- Acts on so many dead jobs, and returns how many they were.
   local function of_dead(limit, act)
-    local found = call('ZRANGE', dead, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, math.min(limit, 100))
+    local found = call('ZRANGE', dead, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, math.min(tonumber(limit), 100))
     for _, id in ipairs(found) do act(dead, id) end
     return tostring(#found)
   end
@@ -193,7 +194,8 @@ local function other_changes()
   end
 
   local of_others = {
-    cancel = function(id)
+    cancel = function(given)
+      local id = given.id
       if of_anybody(id, { due, claimed }, function(from) forget(from, id) end) == '1' then return '1' end
       if not call('ZSCORE', running, id) then return '0' end
       local repeated = call('HDEL', repeats, id) == 1
@@ -204,16 +206,17 @@ local function other_changes()
       renew = true
       return '2'
     end,
-    reschedule = function(id, delay)
+    reschedule = function(given)
+      local id = given.id
       return of_anybody(id, { due, claimed }, function(from)
         local _, attempts, _, limit, failure = read(id)
-        wait_again(from, id, attempts, exact(now + delay), limit, failure)
+        wait_again(from, id, attempts, exact(now + given.delay), limit, failure)
       end)
     end,
-    revive = function(id) return of_anybody(id, { dead }, function(from) revive(from, id) end) end,
-    purge = function(id) return of_anybody(id, { dead }, function(from) forget(from, id) end) end,
-    revive_dead = function(limit) return of_dead(limit, revive) end,
-    purge_dead = function(limit) return of_dead(limit, forget) end,
+    revive = function(given) return of_anybody(given.id, { dead }, function(from) revive(from, given.id) end) end,
+    purge = function(given) return of_anybody(given.id, { dead }, function(from) forget(from, given.id) end) end,
+    revive_dead = function(given) return of_dead(given.limit, revive) end,
+    purge_dead = function(given) return of_dead(given.limit, forget) end,
     pause = function()
       local changed = call('HSET', settings, 'paused', '1') == 1
       is_paused = true
@@ -227,52 +230,82 @@ local function other_changes()
       return changed and '1' or '0'
     end,
     -- Of jobs that run already, none ends.
-    limit = function(most)
-      if most == '0' then
+    limit_running = function(given)
+      if given.most == 'any' then
         most_running = false
         call('HDEL', settings, 'running')
       else
-        most_running = most
-        call('HSET', settings, 'running', most)
+        most_running = given.most
+        call('HSET', settings, 'running', most_running)
       end
       wake = true
       return '1'
     end,
-    keep = function(count, long)
-      call('HSET', settings, 'keep', count .. ' ' .. long)
+    keep_dead = function(given)
+      call('HSET', settings, 'keep', given.count .. ' ' .. given.age)
       trim_dead()
       return '1'
     end,
     -- Of a worker that ends.
-    close = function(worker)
-      leave(worker, 0)
+    close = function(given)
+      leave(given.worker, 0)
       return '1'
     end,
   }
 
-  -- How many arguments each change has after its name, but for starts and dones.
+  -- What each change is given, by the names that `change.rs` has.
   local arguments = {
-    renew = 3, release = 2, unstart = 3, unfetched = 3, retry = 4, bury = 3, snooze = 3, confirm = 2,
-    cancel = 1, reschedule = 2, revive = 1, purge = 1, revive_dead = 1, purge_dead = 1, pause = 0, resume = 0, keep = 2, close = 1,
-    limit = 1,
+    renew = { 'id', 'token', 'lease' },
+    retry = { 'id', 'token', 'delay', 'failure' },
+    bury = { 'id', 'token', 'failure' },
+    snooze = { 'id', 'token', 'delay' },
+    undo_start = { 'id', 'token', 'was_delivered' },
+    give_back = { 'id', 'token' },
+    unfetched = { 'id', 'token', 'limit' },
+    confirm = { 'id', 'token' },
+    cancel = { 'id' },
+    reschedule = { 'id', 'delay' },
+    revive = { 'id' },
+    purge = { 'id' },
+    revive_dead = { 'limit' },
+    purge_dead = { 'limit' },
+    pause = {},
+    resume = {},
+    keep_dead = { 'count', 'age' },
+    limit_running = { 'most' },
+    close = { 'worker' },
   }
 
-  return { of_holder = of_holder, of_others = of_others, arguments = arguments }
+  -- Carries out the nth change, which stands there in ARGV. Returns where the next one stands.
+  return function(at, nth)
+    local change, given = ARGV[at], {}
+    for n, name in ipairs(arguments[change]) do given[name] = ARGV[at + n] end
+    if of_others[change] then
+      answers[nth] = of_others[change](given)
+      freed = true
+    else
+      answers[nth] = of_holder(change, given)
+      if change ~= 'renew' then ended[#ended + 1] = nth end
+    end
+    return at + 1 + #arguments[change]
+  end
 end
 
-local at, place = 3, 0
+local at, nth = 3, 0
 while at <= #ARGV do
-  local change, first, second, third, fourth = unpack(ARGV, at, at + 4)
-  place = place + 1
+  local change = ARGV[at]
+  nth = nth + 1
   if change == 'start' then
-    starts = starts or { ids = {}, tokens = {}, leases = {}, limits = {}, places = {} }
+    local id, token, lease, limit = unpack(ARGV, at + 1, at + 4)
+    starts = starts or { ids = {}, tokens = {}, leases = {}, limits = {}, numbers = {} }
     local n = #starts.ids + 1
-    starts.ids[n], starts.tokens[n], starts.leases[n], starts.limits[n], starts.places[n] = first, second, third, fourth, place
+    starts.ids[n], starts.tokens[n], starts.leases[n], starts.limits[n], starts.numbers[n] = id, token, lease, limit, nth
     at = at + 5
   elseif change == 'done' then
-    dones = dones or { ids = {}, tokens = {}, places = {} }
+    local id, token = unpack(ARGV, at + 1, at + 2)
+    dones = dones or { ids = {}, tokens = {}, numbers = {} }
     local n = #dones.ids + 1
-    dones.ids[n], dones.tokens[n], dones.places[n] = first, second, place
+    dones.ids[n], dones.tokens[n], dones.numbers[n] = id, token, nth
     at = at + 3
   else
     if not other then
@@ -283,14 +316,7 @@ while at <= #ARGV do
     end
     -- In the order in which they were asked for.
     carry_out()
-    if other.of_others[change] then
-      answers[place] = other.of_others[change](first, second)
-      freed = true
-    else
-      answers[place] = other.of_holder(change, first, second, third, fourth)
-      if change ~= 'renew' then ended[#ended + 1] = place end
-    end
-    at = at + 1 + other.arguments[change]
+    at = other(at, nth)
   end
 end
 local wrong = not other and wrong_type({ due, running, watching }, { payload })

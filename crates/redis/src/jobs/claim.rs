@@ -26,10 +26,11 @@ pub(super) struct Claim {
     pub(super) was_delivered: bool,
     /// Microseconds since 1970, by Redis' clock.
     pub(super) due: u64,
-    /// How late it was already by Redis' clock when it was taken, and from when on it has been later than
-    /// that.
+    /// From when on it may be delivered, and how late it was by then.
+    pub(super) due_at: Instant,
     pub(super) overdue: Duration,
-    pub(super) later_from: Instant,
+    /// Since when it has waited to be started, or to be fetched after its start.
+    pub(super) since: Instant,
 }
 
 impl Claim {
@@ -40,7 +41,7 @@ impl Claim {
 
     /// Returns how late the job is.
     pub(super) fn lateness(&self, now: Instant) -> Duration {
-        self.overdue + now.saturating_duration_since(self.later_from)
+        self.overdue + now.saturating_duration_since(self.due_at)
     }
 }
 
@@ -53,8 +54,8 @@ pub(super) struct JobLease {
     renewing: AtomicBool,
     /// Until when the job may take, from when it was delivered.
     limit: OnceLock<Instant>,
-    /// Where the claim was put among those that are not due yet.
-    place: OnceLock<Key>,
+    /// The entry of the claim among those that wait until they are due.
+    entry: OnceLock<Key>,
 }
 
 impl JobLease {
@@ -66,17 +67,17 @@ impl JobLease {
             validity: Validity::new(until),
             renewing: AtomicBool::new(false),
             limit: OnceLock::new(),
-            place: OnceLock::new(),
+            entry: OnceLock::new(),
         })
     }
 
-    /// Records where the claim was put that waits until it is due.
-    pub(super) fn set_place(&self, place: Key) {
-        let _ = self.place.set(place);
+    /// Records the entry of the claim that waits until it is due.
+    pub(super) fn set_entry(&self, entry: Key) {
+        let _ = self.entry.set(entry);
     }
 
-    pub(super) fn place(&self) -> Option<Key> {
-        self.place.get().copied()
+    pub(super) fn entry(&self) -> Option<Key> {
+        self.entry.get().copied()
     }
 
     /// Records that the job was delivered and may take until `limit`.

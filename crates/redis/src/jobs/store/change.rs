@@ -2,12 +2,11 @@
 
 use std::{
     iter::once,
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::time::Instant;
 
-use super::units::{LARGEST_NUMBER, micros, micros_of};
 use crate::{
     jobs::{
         claim::{Claim, JobLease},
@@ -18,6 +17,20 @@ use crate::{
 
 /// The longest error in bytes that is kept of a job.
 const LONGEST_ERROR: usize = 1024;
+
+/// The largest number that scripts are sent, because Lua represents it exactly.
+const LARGEST_NUMBER: u64 = 9_000_000_000_000_000;
+
+/// Returns microseconds, rounded up so that nothing is early.
+pub(super) fn micros(duration: Duration) -> u64 {
+    let micros = duration.as_nanos().div_ceil(1000);
+    micros.min(u128::from(LARGEST_NUMBER)) as u64
+}
+
+/// Returns microseconds since 1970, rounded up, and zero for an earlier time.
+fn micros_of(time: SystemTime) -> u64 {
+    micros(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
 
 /// What a script is asked to do to a job or to a partition, in a batch with others.
 pub(in crate::jobs) trait Change {

@@ -25,4 +25,3 @@ mod partition;
 pub(super) mod queue;
 pub(super) mod sampling;
 pub(super) mod take;
-pub(super) mod units;

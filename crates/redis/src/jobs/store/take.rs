@@ -5,7 +5,7 @@ use std::{mem, sync::Arc, time::Duration};
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{call_names::CallName, partition::Partition, queue::Queue, units::micros};
+use super::{call_names::CallName, change::micros, partition::Partition, queue::Queue};
 use crate::{
     error::Error,
     jobs::{
@@ -40,8 +40,7 @@ pub(in crate::jobs) struct TakeRequest {
 }
 
 pub(in crate::jobs) struct Taken {
-    /// Claims, each with the instant from which it may be delivered.
-    pub(in crate::jobs) claims: Vec<(Instant, Claim)>,
+    pub(in crate::jobs) claims: Vec<Claim>,
     /// Jobs that cannot be delivered, each as an error.
     pub(in crate::jobs) undeliverable: Vec<Error>,
     /// Whether Redis remembers the take.
@@ -144,17 +143,18 @@ fn read(answer: &mut Value, request: &TakeRequest, until: Instant) -> Option<Tak
         };
         let due: u64 = text(due)?.parse().ok()?;
         let token = request.call.token.clone();
-        let claim = Claim {
+        let due_at = instant(due);
+        claims.push(Claim {
             lease: JobLease::new(text(id)?.to_owned(), request.partition, token, until),
             payload: mem::take(payload),
             size: text(size)?.parse().ok()?,
             was_delivered: text(delivered)? == "1",
             attempts: text(attempts)?.parse().ok()?,
             due,
+            due_at,
             overdue: Duration::from_micros(now.saturating_sub(due)),
-            later_from: instant(due),
-        };
-        claims.push((instant(due), claim));
+            since: due_at,
+        });
     }
     Some(Taken {
         claims,

@@ -57,16 +57,16 @@ pub(super) struct Claims {
     refused: Arc<AtomicBool>,
 }
 
-/// A claim whose payload is being fetched, with the instant from which it may be delivered.
+/// A claim whose payload is being fetched.
 struct Fetching {
-    claim: Option<(Instant, Claim)>,
+    claim: Option<Claim>,
     fetched: BoxFuture<'static, Fetched>,
 }
 
 type Fetched = Result<Option<Vec<u8>>, Error>;
 
 impl Future for Fetching {
-    type Output = (Option<(Instant, Claim)>, Fetched);
+    type Output = (Option<Claim>, Fetched);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let fetched = self.fetched.as_mut().poll(cx);
@@ -97,35 +97,34 @@ impl Claims {
         self.fetching.len()
     }
 
-    /// Holds claims, each until the instant from which it may be delivered. Returns those that are due.
-    pub(super) fn hold(&mut self, claims: Vec<(Instant, Claim)>) -> Vec<Claim> {
+    /// Holds claims until they may be delivered. Returns those that may.
+    pub(super) fn hold(&mut self, claims: Vec<Claim>) -> Vec<Claim> {
         let mut due_now = Vec::new();
-        for (due, claim) in claims {
+        for claim in claims {
             self.desk.hold(&claim.lease);
             if claim.is_whole() {
-                due_now.extend(self.place(due, claim));
+                due_now.extend(self.wait(claim));
             } else {
-                self.fetch(due, claim);
+                self.fetch(claim);
             }
         }
         due_now
     }
 
-    /// Places a claim on the wheel until it is due, or returns it if it is due now.
-    fn place(&mut self, due: Instant, claim: Claim) -> Option<Claim> {
-        if due <= Instant::now() {
+    /// Lets a claim wait on the wheel until it is due, or returns it if it is due now.
+    fn wait(&mut self, claim: Claim) -> Option<Claim> {
+        if claim.due_at <= Instant::now() {
             return Some(claim);
         }
-        let lease = claim.lease.clone();
-        let place = self.on_wheel.insert_at(claim, due);
-        lease.set_place(place);
+        let (lease, due_at) = (claim.lease.clone(), claim.due_at);
+        lease.set_entry(self.on_wheel.insert_at(claim, due_at));
         None
     }
 
-    fn fetch(&mut self, due: Instant, claim: Claim) {
+    fn fetch(&mut self, claim: Claim) {
         let (queue, lease) = (self.desk.queue.clone(), claim.lease.clone());
         self.fetching.push(Fetching {
-            claim: Some((due, claim)),
+            claim: Some(claim),
             fetched: async move { queue.fetch(lease.partition, &lease.id, &lease.token).await }.boxed(),
         });
     }
@@ -137,7 +136,7 @@ impl Claims {
 
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Claim>> {
         while let Poll::Ready(Some((claim, fetched))) = self.fetching.poll_next_unpin(cx) {
-            let claim = claim.and_then(|(due, claim)| self.fetched(due, claim, fetched));
+            let claim = claim.and_then(|claim| self.fetched(claim, fetched));
             if let Some(claim) = claim {
                 return Poll::Ready(vec![claim]);
             }
@@ -153,11 +152,11 @@ impl Claims {
     }
 
     /// Goes on with a claim whose payload was fetched, or was not. Returns it if it is due now.
-    fn fetched(&mut self, due: Instant, mut claim: Claim, fetched: Fetched) -> Option<Claim> {
+    fn fetched(&mut self, mut claim: Claim, fetched: Fetched) -> Option<Claim> {
         match fetched {
             Ok(Some(payload)) => {
                 claim.payload = payload;
-                return self.place(due, claim);
+                return self.wait(claim);
             }
             // It was cancelled or lost.
             Ok(None) => self.desk.let_go(&claim.lease),
@@ -255,8 +254,8 @@ impl Claims {
     fn remove_lost(&mut self) -> Vec<Arc<JobLease>> {
         self.refused.store(false, Ordering::Relaxed);
         let (lasting, lost) = self.desk.remove_lost();
-        for place in lost.iter().filter_map(|lease| lease.place()) {
-            self.on_wheel.try_remove(&place);
+        for entry in lost.iter().filter_map(|lease| lease.entry()) {
+            self.on_wheel.try_remove(&entry);
         }
         let first = lasting.iter().map(|lease| lease.validity.until()).min();
         self.expire_at = first.unwrap_or_else(|| Instant::now() + self.desk.settings.lease);
@@ -308,7 +307,7 @@ impl Claims {
         let fetching = mem::take(&mut self.fetching);
         fetching
             .into_iter()
-            .filter_map(|fetching| Some(fetching.claim?.1))
+            .filter_map(|fetching| fetching.claim)
             .collect()
     }
 

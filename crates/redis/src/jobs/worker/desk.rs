@@ -16,7 +16,7 @@ use std::{
 use tokio::{runtime::Handle, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{held::HeldLeases, pace::Pace, places::Places};
+use super::{consumer::Consumer, held::HeldLeases};
 use crate::{
     error::Error,
     jobs::{
@@ -54,14 +54,13 @@ pub(super) struct Desk {
 
 struct State {
     /// Claims that have become due, by due time and then by the order in which they were added.
-    due: BTreeMap<(u64, u64), Ready>,
+    due: BTreeMap<(u64, u64), Claim>,
     added: u64,
     starting: usize,
-    started: VecDeque<Ready>,
+    started: VecDeque<Claim>,
     /// All leases that are renewed, of claims and of jobs.
     held: HeldLeases,
-    places: Places,
-    pace: Pace,
+    consumer: Consumer,
     /// Whether the consumer waits for a job.
     asked: bool,
     waker: Option<Waker>,
@@ -78,14 +77,8 @@ impl State {
     /// not ask. It will when the end of one of them is answered, which is sent in the same batch as the start of
     /// the next one. If it leaves jobs unfetched, it gets no more.
     fn will_fetch(&self) -> bool {
-        self.asked || (self.places.said().is_some() && self.started.is_empty())
+        self.asked || (self.consumer.places().is_some() && self.started.is_empty())
     }
-}
-
-/// A claim that has become due or been started, and since when.
-struct Ready {
-    claim: Claim,
-    since: Instant,
 }
 
 /// The part of the state that the engine reads.
@@ -142,8 +135,7 @@ impl Desk {
                 starting: 0,
                 started: VecDeque::new(),
                 held,
-                places: Places::new(settings.concurrency),
-                pace: Pace::default(),
+                consumer: Consumer::new(settings.concurrency),
                 asked: false,
                 waker: None,
                 error: None,
@@ -166,7 +158,7 @@ impl Desk {
     // The stream's side.
 
     pub(super) fn set_places(&self, places: usize) {
-        self.state.lock().places.set(places);
+        self.state.lock().consumer.set_places(places);
     }
 
     pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Claim, Error>>> {
@@ -186,7 +178,7 @@ impl Desk {
     ) -> Poll<Option<Result<Claim, Error>>> {
         let waker = cx.waker().clone();
         let mut state = self.state.lock();
-        while let Some(Ready { claim, .. }) = state.started.pop_front() {
+        while let Some(claim) = state.started.pop_front() {
             if claim.lease.validity.is_lost() {
                 state.held.remove(&claim.lease);
                 lost.push(claim);
@@ -194,8 +186,7 @@ impl Desk {
             }
             let now = Instant::now();
             state.asked = false;
-            state.places.take();
-            state.pace.fetched(now);
+            state.consumer.fetch(now);
             let limit = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
             if let Some(limit) = limit {
                 state.held.limit(&claim.lease, limit);
@@ -237,8 +228,8 @@ impl Desk {
             return Vec::new();
         }
         let mut starts = Vec::new();
-        while state.places.free(state.starting + state.started.len()) > 0 {
-            let Some((_, Ready { claim, .. })) = state.due.pop_first() else {
+        while state.consumer.free_places(state.starting + state.started.len()) > 0 {
+            let Some((_, claim)) = state.due.pop_first() else {
                 break;
             };
             let job = claim.lease.clone();
@@ -261,7 +252,7 @@ impl Desk {
     }
 
     /// Goes on with a claim whose start was answered.
-    fn answered(self: Arc<Self>, claim: Claim, held: Result<Held, Error>) {
+    fn answered(self: Arc<Self>, mut claim: Claim, held: Result<Held, Error>) {
         let (is_started, error) = match held {
             Ok(Held::Since(sent)) => {
                 let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
@@ -275,8 +266,8 @@ impl Desk {
         let mut state = self.state.lock();
         state.starting -= 1;
         if is_started {
-            let since = Instant::now();
-            state.started.push_back(Ready { claim, since });
+            claim.since = Instant::now();
+            state.started.push_back(claim);
             if !state.closed {
                 return wake(state);
             }
@@ -308,7 +299,7 @@ impl Desk {
     pub(super) fn leave(self: &Arc<Self>, lease: &Arc<JobLease>) -> bool {
         let mut state = self.state.lock();
         let was_held = state.held.remove(lease);
-        state.places.leave();
+        state.consumer.leave();
         let starts = self.start(&mut state);
         let is_last = state.closed && state.held.is_empty();
         // A free place for which nothing is on its way has more taken.
@@ -331,10 +322,10 @@ impl Desk {
             asked: state.asked,
             closed: state.closed,
             ready: state.due.len() + state.starting + state.started.len(),
-            places: state.places.said(),
-            free: state.places.free(0),
-            starts_soon: state.pace.starts_in(Instant::now(), soon),
-            fetched_at: state.pace.last(),
+            places: state.consumer.places(),
+            free: state.consumer.free_places(0),
+            starts_soon: state.consumer.starts_in(Instant::now(), soon),
+            fetched_at: state.consumer.fetched_at(),
             has_due: !state.due.is_empty(),
             started_since: state.started.front().map(|started| started.since),
         }
@@ -381,14 +372,15 @@ impl Desk {
     pub(super) fn add(self: &Arc<Self>, claims: impl IntoIterator<Item = Claim>) {
         let mut state = self.state.lock();
         let since = Instant::now();
-        for claim in claims {
+        for mut claim in claims {
             if claim.lease.validity.is_lost() {
                 state.held.remove(&claim.lease);
                 continue;
             }
             state.added += 1;
-            let place = (claim.due, state.added);
-            state.due.insert(place, Ready { claim, since });
+            claim.since = since;
+            let order = (claim.due, state.added);
+            state.due.insert(order, claim);
         }
         let starts = self.start(&mut state);
         drop(state);
@@ -431,14 +423,14 @@ impl Desk {
             .first_key_value()
             .is_some_and(|(_, due)| Some(due.since) <= due_before)
         {
-            claims.extend(state.due.pop_first().map(|(_, due)| due.claim));
+            claims.extend(state.due.pop_first().map(|(_, due)| due));
         }
         while state
             .started
             .front()
             .is_some_and(|started| Some(started.since) <= started_before)
         {
-            starts.extend(state.started.pop_front().map(|started| started.claim));
+            starts.extend(state.started.pop_front());
         }
         if !starts.is_empty() {
             // The consumer has stopped polling.
@@ -489,10 +481,8 @@ impl Desk {
         wake(state);
         drop(held);
         self.nearby.end();
-        let due = due.into_values().map(|due| due.claim).collect();
-        self.give_back_elsewhere(|_| How::GiveBack, due);
-        let started = started.into_iter().map(|started| started.claim).collect();
-        self.give_back_elsewhere(How::undo_start, started);
+        self.give_back_elsewhere(|_| How::GiveBack, due.into_values().collect());
+        self.give_back_elsewhere(How::undo_start, started.into());
     }
 }
 
@@ -574,7 +564,8 @@ mod tests {
             was_delivered: false,
             due: 0,
             overdue: Duration::ZERO,
-            later_from: Instant::now(),
+            due_at: Instant::now(),
+            since: Instant::now(),
         }
     }
 

@@ -192,7 +192,6 @@ impl Engine {
                 () = desk.nearby.has_work.notified() => {}
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
-                    let claims = claims.into_iter().map(|(_, claim)| claim).collect();
                     self.claims.give_back(|_| How::GiveBack, claims, &goodbye);
                     self.takes.leave(&goodbye);
                 }
@@ -206,7 +205,6 @@ impl Engine {
         while self.takes.are_in_flight() {
             let answered = self.takes.answered().await;
             let claims = self.takes.taken(answered);
-            let claims = claims.into_iter().map(|(_, claim)| claim).collect();
             self.claims.give_back(|_| How::GiveBack, claims, &goodbye);
         }
         self.takes.give_back_unanswered(&goodbye);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::jobs::{claim::JobLease, stats::QueueStats};
 
 pub(super) struct HeldLeases {
-    /// Each with its place among the limits, if it has one.
+    /// Each with its entry among the limits, if it has one.
     leases: HashMap<ByIdentity, Option<Key>>,
     /// The jobs that were delivered, due when they will have taken as long as they may.
     limits: DelayQueue<Arc<JobLease>>,
@@ -55,8 +55,8 @@ impl HeldLeases {
     /// Limits until when a job may take that is held.
     pub(super) fn limit(&mut self, lease: &Arc<JobLease>, until: Instant) {
         lease.set_limit(until);
-        if let Some(place) = self.leases.get_mut(&ByIdentity(lease.clone())) {
-            *place = Some(self.limits.insert_at(lease.clone(), until));
+        if let Some(entry) = self.leases.get_mut(&ByIdentity(lease.clone())) {
+            *entry = Some(self.limits.insert_at(lease.clone(), until));
         }
     }
 
@@ -71,12 +71,12 @@ impl HeldLeases {
 
     /// Removes a lease, and counts it as lost if it was. Returns whether it was held and not lost.
     pub(super) fn remove(&mut self, lease: &Arc<JobLease>) -> bool {
-        let Some(place) = self.leases.remove(&ByIdentity(lease.clone())) else {
+        let Some(entry) = self.leases.remove(&ByIdentity(lease.clone())) else {
             return false;
         };
-        if let Some(place) = place {
+        if let Some(entry) = entry {
             // It is not there any more once the job has taken too long.
-            self.limits.try_remove(&place);
+            self.limits.try_remove(&entry);
         }
         let is_lost = lease.validity.is_lost();
         if is_lost {

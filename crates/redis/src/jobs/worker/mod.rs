@@ -1,17 +1,15 @@
 //! What delivers jobs. A worker consists of a `stream`, an `engine` that takes jobs (`takes`) and holds and renews
-//! them (`claims`), and a `desk` between the two, which starts as many as there are `places` for. `lookout` says
-//! when to look at a partition, and `pace` how many jobs the consumer starts in a moment, which limits how many are
-//! claimed.
+//! them (`claims`), and a `desk` between the two, which starts as many as the `consumer` has places for. `lookout`
+//! says when to look at a partition.
 
 mod builder;
 mod claims;
+mod consumer;
 mod desk;
 mod engine;
 mod held;
 mod job;
 mod lookout;
-mod pace;
-mod places;
 mod run;
 mod stream;
 mod takes;

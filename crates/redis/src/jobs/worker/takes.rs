@@ -201,9 +201,8 @@ impl Takes {
         }
     }
 
-    /// Takes note of an answer, and returns the claims in it, each with the instant from which it may be
-    /// delivered.
-    pub(super) fn taken(&mut self, (request, taken): Answered) -> Vec<(Instant, Claim)> {
+    /// Takes note of an answer, and returns the claims in it.
+    pub(super) fn taken(&mut self, (request, taken): Answered) -> Vec<Claim> {
         self.jobs_in_flight -= request.limit;
         self.bytes_in_flight -= request.bytes;
         let now = Instant::now();

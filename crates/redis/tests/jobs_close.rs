@@ -1,16 +1,22 @@
 //! `Worker::close`, while the answers to starts arrive.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt};
 use redis::{
     Cmd, Pipeline, RedisFuture, Value,
     aio::{ConnectionLike, ConnectionManager},
 };
-use support::{connect, server::Server, soon};
+use support::{
+    connect,
+    faulty::{Fault, Faulty, says},
+    server::Server,
+    soon,
+};
 use tickwheel::Wheel;
 use tickwheel_redis::DelayedJobs;
 use tokio::{
+    sync::Notify,
     task::yield_now,
     time::{Instant, sleep},
 };
@@ -27,8 +33,7 @@ struct UndoesLate(ConnectionManager);
 impl ConnectionLike for UndoesLate {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
-            let packed = cmd.get_packed_command();
-            if packed.windows(7).any(|part| part == b"unstart") {
+            if says(cmd, "undo_start") {
                 sleep(Duration::from_millis(5)).await;
             }
             self.0.req_packed_command(cmd).await
@@ -47,6 +52,10 @@ impl ConnectionLike for UndoesLate {
     fn get_db(&self) -> i64 {
         self.0.get_db()
     }
+}
+
+fn running(server: &Server) -> u64 {
+    server.command(&["ZCARD", "tickwheel:jobs:{q:0}:running"])
 }
 
 /// The starts are answered one after the other, each of which wakes the engine that waits for the last of them.
@@ -74,7 +83,44 @@ async fn starts_that_are_answered_while_a_worker_is_closed_have_gone_back() {
             assert!(job.snooze(Duration::ZERO).await.unwrap());
         }
         soon(worker.close()).await;
-        let running: u64 = server.command(&["ZCARD", "tickwheel:jobs:{q:0}:running"]);
-        assert_eq!(running, 0, "in round {round}");
+        assert_eq!(running(&server), 0, "in round {round}");
     }
+}
+
+/// They were being given back before, because nobody had fetched them.
+#[tokio::test]
+async fn starts_that_are_being_undone_when_a_worker_is_closed_have_gone_back() {
+    let server = Server::start();
+    let (begins, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let next_fault = {
+        let (begins, go_on) = (begins.clone(), go_on.clone());
+        move |request: &Cmd| {
+            if says(request, "undo_start") {
+                begins.notify_one();
+                Fault::Hold(go_on.clone())
+            } else {
+                Fault::None
+            }
+        }
+    };
+    let connection = Faulty::by_request(connect(&server.url()).await, next_fault);
+    let jobs = DelayedJobs::new(&Wheel::new(), connection, "q");
+    // The server knows the script from now on.
+    jobs.cancel("none").await.unwrap();
+    for id in ["a", "b", "c"] {
+        jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
+    }
+    let mut worker = jobs.worker().concurrency(3).start();
+    assert!(worker.next().now_or_never().is_none());
+    soon(begins.notified()).await;
+    assert_eq!(running(&server), 3);
+    let close = async {
+        soon(worker.close()).await;
+        assert_eq!(running(&server), 0);
+    };
+    let go_on = async {
+        sleep(Duration::from_millis(100)).await;
+        go_on.notify_one();
+    };
+    futures::join!(close, go_on);
 }

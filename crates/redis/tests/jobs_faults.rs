@@ -425,8 +425,17 @@ async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.
     let server = Server::start();
     let keys = [
-        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "repeats", "settings",
-        "last",
+        "due",
+        "claimed",
+        "running",
+        "dead",
+        "state",
+        "payload",
+        "watching",
+        "idle",
+        "repeats",
+        "settings",
+        "last:calls",
     ];
     // The name of the call, and of the one before it.
     let call = |names: &str, id: &str| -> redis::RedisResult<String> {
@@ -439,7 +448,7 @@ async fn a_batch_that_comes_late_is_refused() {
             ))
             .arg(keys.len())
             .arg(&keys)
-            .arg(&[names, "channel", id, "in", "0", "payload"])
+            .arg(&[names, "channel", "in", id, "0", "0", "payload"])
             .query(&mut connection)
     };
     assert_eq!(call("1", "a").unwrap(), "1");

@@ -52,8 +52,8 @@ pub(super) struct JobLease {
     pub(super) validity: Validity,
     /// Whether a renewal is in flight.
     renewing: AtomicBool,
-    /// Until when the job may take, from when it was delivered.
-    limit: OnceLock<Instant>,
+    /// Until when the job may take, once it was delivered.
+    overdue_at: OnceLock<Instant>,
     /// The entry of the claim among those that wait until they are due.
     entry: OnceLock<Key>,
 }
@@ -66,7 +66,7 @@ impl JobLease {
             token,
             validity: Validity::new(until),
             renewing: AtomicBool::new(false),
-            limit: OnceLock::new(),
+            overdue_at: OnceLock::new(),
             entry: OnceLock::new(),
         })
     }
@@ -80,9 +80,9 @@ impl JobLease {
         self.entry.get().copied()
     }
 
-    /// Records that the job was delivered and may take until `limit`.
-    pub(super) fn set_limit(&self, limit: Instant) {
-        let _ = self.limit.set(limit);
+    /// Records that the job was delivered, and until when it may take.
+    pub(super) fn set_overdue_at(&self, at: Instant) {
+        let _ = self.overdue_at.set(at);
     }
 
     /// Begins a renewal by `lease`, unless one is in flight, and returns by how long to renew it. A lease that
@@ -92,7 +92,7 @@ impl JobLease {
             return None;
         }
         let until = self.validity.until();
-        let lasts = self.limit.get().is_some_and(|limit| *limit <= until);
+        let lasts = self.overdue_at.get().is_some_and(|at| *at <= until);
         let rest = until.saturating_duration_since(Instant::now()) + margin(lease, wheel.tick_duration());
         Some(if lasts { rest.min(lease) } else { lease })
     }

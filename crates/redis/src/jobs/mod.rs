@@ -29,7 +29,7 @@ use settings::HandleSettings;
 use stats::QueueLabels;
 use store::{
     batcher::BATCH,
-    change::{Cancel, Edit, EditDead, Schedule, When},
+    change::{Cancel, Change, Edit, EditDead, Schedule, When},
     listing,
     nearby::Nearby,
     queue::Queue,
@@ -94,8 +94,6 @@ impl<C: Connection> DelayedJobs<C> {
             wheel.clone(),
             server,
             name.into(),
-            1,
-            None,
             HandleSettings::default(),
             Arc::new(Nearby::default()),
         ))
@@ -108,8 +106,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// and any other number is an error from then on.
     #[must_use]
     pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
-        let (notifications, settings) = (self.queue.notifications.clone(), self.queue.settings);
-        DelayedJobs::with(self.queue.with(partitions, notifications, settings))
+        self.set(|settings| settings.partitions = partitions)
     }
 
     /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up
@@ -118,8 +115,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// Without notifications, a worker learns at once only of what this handle and its clones schedule.
     #[must_use]
     pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
-        let (partitions, settings) = (self.queue.given, self.queue.settings);
-        DelayedJobs::with(self.queue.with(partitions, Some(notifications.clone()), settings))
+        self.set(|settings| settings.notifications = Some(notifications.clone()))
     }
 
     /// Sets the size in bytes of the largest payload that this handle schedules and its workers deliver, 1
@@ -134,11 +130,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// carry a reference to them.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> DelayedJobs<C> {
-        let settings = HandleSettings {
-            max_payload: bytes,
-            ..self.queue.settings
-        };
-        self.with_settings(settings)
+        self.set(|settings| settings.max_payload = bytes)
     }
 
     /// Sets how long to wait for an answer of Redis before the attempt has failed: 2 seconds unless set, from
@@ -149,11 +141,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// is dead and says why.
     #[must_use]
     pub fn answer_within(self, limit: Duration) -> DelayedJobs<C> {
-        let settings = HandleSettings {
-            answer_within: limit,
-            ..self.queue.settings
-        };
-        self.with_settings(settings)
+        self.set(|settings| settings.answer_within = limit)
     }
 
     /// Sets how many dead jobs the queue keeps, and for how long: 10,000 and half a year unless set.
@@ -164,11 +152,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// first.
     #[must_use]
     pub fn keep_dead(self, count: u64, time: Duration) -> DelayedJobs<C> {
-        let settings = HandleSettings {
-            keep_dead: Some((count, time)),
-            ..self.queue.settings
-        };
-        self.with_settings(settings)
+        self.set(|settings| settings.keep_dead = Some((count, time)))
     }
 
     /// Sets how many jobs of the queue run at once, over all workers of the fleet: any number unless set, and
@@ -202,16 +186,13 @@ impl<C: Connection> DelayedJobs<C> {
     /// ```
     #[must_use]
     pub fn max_running(self, jobs: u64) -> DelayedJobs<C> {
-        let settings = HandleSettings {
-            max_running: Some(jobs),
-            ..self.queue.settings
-        };
-        self.with_settings(settings)
+        self.set(|settings| settings.max_running = Some(jobs))
     }
 
-    fn with_settings(self, settings: HandleSettings) -> DelayedJobs<C> {
-        let (partitions, notifications) = (self.queue.given, self.queue.notifications.clone());
-        DelayedJobs::with(self.queue.with(partitions, notifications, settings))
+    fn set(self, change: impl FnOnce(&mut HandleSettings)) -> DelayedJobs<C> {
+        let mut settings = self.queue.settings.clone();
+        change(&mut settings);
+        DelayedJobs::with(self.queue.with(settings))
     }
 
     fn with(queue: Queue) -> DelayedJobs<C> {
@@ -352,7 +333,7 @@ impl<C> DelayedJobs<C> {
                 allowed: "up to max_payload, which is at most 16 MiB",
             });
         }
-        self.queue.change(id, &Schedule { id, when, payload }).await
+        self.change(id, &Schedule { id, when, payload }).await
     }
 
     /// Changes the due time of a waiting job to `delay` from now, whether that is earlier or later than
@@ -362,7 +343,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
-        let moved = self.queue.change(id, &Edit::Reschedule { id, delay }).await?;
+        let moved = self.change(id, &Edit::Reschedule { id, delay }).await?;
         self.expect_job(moved, id, delay);
         Ok(moved)
     }
@@ -396,7 +377,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn cancel(&self, id: &str) -> Result<Cancelled, Error> {
-        self.queue.change(id, &Cancel { id }).await
+        self.change(id, &Cancel { id }).await
     }
 
     /// Makes a dead job wait again, due now and with no attempts counted. Returns `false` if it is not dead.
@@ -405,7 +386,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
-        let revived = self.queue.change(id, &Edit::Revive { id }).await?;
+        let revived = self.change(id, &Edit::Revive { id }).await?;
         self.expect_job(revived, id, Duration::ZERO);
         Ok(revived)
     }
@@ -418,10 +399,8 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive_dead(&self, limit: usize) -> Result<u64, Error> {
-        let revived = self.edit_dead(limit, |limit| EditDead::Revive { limit }).await;
-        for partition in 0..self.queue.partitions.len() {
-            self.queue.expect_job(partition, Duration::ZERO);
-        }
+        let revived = self.edit_dead(limit, |count| EditDead::Revive { count }).await;
+        self.queue.expect_jobs();
         revived
     }
 
@@ -431,7 +410,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge(&self, id: &str) -> Result<bool, Error> {
-        self.queue.change(id, &Edit::Purge { id }).await
+        self.change(id, &Edit::Purge { id }).await
     }
 
     /// Removes up to `limit` dead jobs permanently, the oldest of a partition first, and returns how many they
@@ -443,7 +422,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge_dead(&self, limit: usize) -> Result<u64, Error> {
-        self.edit_dead(limit, |limit| EditDead::Purge { limit }).await
+        self.edit_dead(limit, |count| EditDead::Purge { count }).await
     }
 
     /// Pauses the queue for all programs. Returns `true` unless it was paused already.
@@ -467,21 +446,23 @@ impl<C> DelayedJobs<C> {
     /// safe to call it again.
     pub async fn resume(&self) -> Result<bool, Error> {
         let resumed = self.queue.edit_all(Edit::Resume).await?;
-        for partition in 0..self.queue.partitions.len() {
-            self.queue.expect_job(partition, Duration::ZERO);
-        }
+        self.queue.expect_jobs();
         Ok(resumed)
     }
 
     /// Makes a change to up to `limit` dead jobs, in the order of the partitions.
+    async fn change<A: Change>(&self, id: &str, change: &A) -> Result<A::Answer, Error> {
+        check_id(id)?;
+        self.queue.change(self.queue.partition(id), change).await
+    }
+
     async fn edit_dead(&self, limit: usize, edit: fn(u64) -> EditDead) -> Result<u64, Error> {
         let mut left = limit as u64;
         for partition in &self.queue.partitions {
             let mut is_empty = false;
             while left > 0 && !is_empty {
                 let batch = left.min(BATCH as u64);
-                let open = self.queue.open().await?;
-                let changed = open.change(partition, &edit(batch)).await?;
+                let changed = self.queue.change(partition, &edit(batch)).await?;
                 left -= changed;
                 is_empty = changed < batch;
             }
@@ -506,8 +487,8 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn get(&self, id: &str) -> Result<Option<JobInfo>, Error> {
-        check_name(id, "a job's id has at least one character")?;
-        listing::job(self.queue.open().await?, id).await
+        check_id(id)?;
+        listing::job(&self.queue, id).await
     }
 
     /// Returns the numbers of waiting, running and dead jobs, and whether the queue is paused, in constant
@@ -517,7 +498,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn counts(&self) -> Result<Counts, Error> {
-        sampling::counts(self.queue.open().await?).await
+        sampling::counts(&self.queue).await
     }
 
     /// Asks Redis how many jobs wait, run and are dead, and how late the oldest due one is, in constant time.
@@ -543,7 +524,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn sample(&self) -> Result<QueueSample, Error> {
-        sampling::sample(self.queue.open().await?).await
+        sampling::sample(&self.queue).await
     }
 
     /// Samples the queue at once, and then every `period`.
@@ -613,7 +594,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
-        listing::dead_jobs(self.queue.open().await?, limit).await
+        listing::dead_jobs(&self.queue, limit).await
     }
 
     /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their
@@ -638,7 +619,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn waiting(&self, offset: usize, limit: usize) -> Result<Vec<WaitingJob>, Error> {
-        listing::waiting_jobs(self.queue.open().await?, offset, limit).await
+        listing::waiting_jobs(&self.queue, offset, limit).await
     }
 
     /// Returns a builder for a worker on this queue.
@@ -663,4 +644,8 @@ impl<C> fmt::Debug for DelayedJobs<C> {
             .field("partitions", &self.queue.partitions.len())
             .finish_non_exhaustive()
     }
+}
+
+fn check_id(id: &str) -> Result<(), Error> {
+    check_name(id, "a job's id has at least one character")
 }

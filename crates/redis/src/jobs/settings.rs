@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use tickwheel::Wheel;
 
-use crate::error::{Error, shortest_lease};
+use crate::{
+    error::{Error, shortest_lease},
+    server::notifications::Notifications,
+};
 
 /// The longest interval between two looks at a partition, and the interval while the partition is idle.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
+/// The largest number of partitions that a worker can still sweep.
+pub(super) const MAX_PARTITIONS: usize = 1024;
 /// The largest payload that may be allowed, because it is one answer on a connection that is shared.
 const LARGEST_PAYLOAD: usize = 16 << 20;
 /// The longest lease.
@@ -27,8 +32,10 @@ fn wrong(setting: &'static str, value: String, allowed: &'static str) -> Result<
 }
 
 /// The settings of a queue's handle.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct HandleSettings {
+    pub(super) partitions: usize,
+    pub(super) notifications: Option<Notifications>,
     pub(super) max_payload: usize,
     pub(super) answer_within: Duration,
     /// How many dead jobs the queue keeps and for how long, if this handle says so.
@@ -40,6 +47,8 @@ pub(super) struct HandleSettings {
 impl Default for HandleSettings {
     fn default() -> HandleSettings {
         HandleSettings {
+            partitions: 1,
+            notifications: None,
             max_payload: 1 << 20,
             answer_within: Duration::from_secs(2),
             keep_dead: None,
@@ -50,6 +59,9 @@ impl Default for HandleSettings {
 
 impl HandleSettings {
     pub(super) fn check(&self) -> Result<(), Error> {
+        if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
+            return wrong("partitions", self.partitions.to_string(), "1 to 1024");
+        }
         if self.max_payload > LARGEST_PAYLOAD {
             return wrong(
                 "max_payload",
@@ -68,11 +80,11 @@ impl HandleSettings {
     }
 
     /// Returns how many jobs of each partition run at once, if this handle says so.
-    pub(super) fn max_running_of_each(&self, partitions: usize) -> Result<Option<u64>, Error> {
+    pub(super) fn max_running_of_each(&self) -> Result<Option<u64>, Error> {
         let Some(most) = self.max_running else {
             return Ok(None);
         };
-        let each = most / partitions as u64;
+        let each = most / self.partitions as u64;
         if each == 0 {
             wrong(
                 "max_running",

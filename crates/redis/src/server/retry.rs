@@ -12,22 +12,34 @@ use crate::{error::Error, timers};
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_millis(500);
 
-/// Pauses that double, of which up to a half is left out at random.
-#[derive(Debug)]
+/// Pauses that double.
+#[derive(Clone, Debug)]
 pub(crate) struct Backoff {
-    next: Duration,
+    first: Duration,
     longest: Duration,
+    failures: u32,
 }
 
 impl Backoff {
     pub(crate) fn new(first: Duration, longest: Duration) -> Backoff {
-        Backoff { next: first, longest }
+        Backoff {
+            first,
+            longest,
+            failures: 0,
+        }
     }
 
+    /// Counts a failure, and returns the pause after it, of which up to a half is left out at random.
     pub(crate) fn next_pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
+        self.failures = self.failures.saturating_add(1);
+        let pause = self.after(self.failures);
         pause - random_part(pause / 2)
+    }
+
+    /// Returns the pause after so many failures, at least one.
+    pub(crate) fn after(&self, failures: u32) -> Duration {
+        let doubled = self.first.saturating_mul(1 << (failures - 1).min(30));
+        doubled.min(self.longest)
     }
 }
 

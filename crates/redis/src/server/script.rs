@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::{connection::Connection, keys::Tag};
 use crate::error::Error;
@@ -87,12 +87,6 @@ impl Call {
     /// Adds a key, `KEYS[n]`. All keys of a call share one hash tag.
     pub(crate) fn key(mut self, key: impl Into<String>) -> Call {
         self.keys.push(key.into());
-        self
-    }
-
-    /// Adds an argument, `ARGV[n]`.
-    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Call {
-        argument.write_redis_args(&mut self.arguments);
         self
     }
 

@@ -104,13 +104,9 @@ impl Change for Schedule<'_> {
     }
 
     fn read(answer: u64, _: Instant) -> Option<Repeated> {
-        match answer {
-            0 => Some(Repeated::Taken),
-            1 => Some(Repeated::New),
-            2 => Some(Repeated::Same),
-            3 => Some(Repeated::Changed),
-            _ => None,
-        }
+        [Repeated::Taken, Repeated::New, Repeated::Same, Repeated::Changed]
+            .get(answer as usize)
+            .copied()
     }
 }
 
@@ -150,11 +146,7 @@ impl Change for Hold<'_> {
     }
 
     fn read(answer: u64, sent: Instant) -> Option<Held> {
-        match answer {
-            0 => Some(Held::Refused),
-            1 => Some(Held::Since(sent)),
-            _ => None,
-        }
+        [Held::Refused, Held::Since(sent)].get(answer as usize).copied()
     }
 }
 
@@ -237,12 +229,9 @@ impl Change for Finish<'_> {
     }
 
     fn read(answer: u64, _: Instant) -> Option<Finished> {
-        match answer {
-            0 => Some(Finished::Lost),
-            1 => Some(Finished::Done),
-            2 => Some(Finished::ComesAgain),
-            _ => None,
-        }
+        [Finished::Lost, Finished::Done, Finished::ComesAgain]
+            .get(answer as usize)
+            .copied()
     }
 }
 
@@ -260,12 +249,9 @@ impl Change for Cancel<'_> {
     }
 
     fn read(answer: u64, _: Instant) -> Option<Cancelled> {
-        match answer {
-            0 => Some(Cancelled::Absent),
-            1 => Some(Cancelled::Waiting),
-            2 => Some(Cancelled::Running),
-            _ => None,
-        }
+        [Cancelled::Absent, Cancelled::Waiting, Cancelled::Running]
+            .get(answer as usize)
+            .copied()
     }
 }
 
@@ -320,19 +306,15 @@ impl Change for Edit<'_> {
     }
 
     fn read(answer: u64, _: Instant) -> Option<bool> {
-        match answer {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
+        [false, true].get(answer as usize).copied()
     }
 }
 
 /// Changes dead jobs, the oldest first. Its answer is how many they were.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::jobs) enum EditDead {
-    Revive { limit: u64 },
-    Purge { limit: u64 },
+    Revive { count: u64 },
+    Purge { count: u64 },
 }
 
 impl Change for EditDead {
@@ -340,8 +322,8 @@ impl Change for EditDead {
 
     fn said(&self) -> (&'static str, Vec<Argument>) {
         match *self {
-            EditDead::Revive { limit } => ("revive_dead", vec![("limit", number(limit))]),
-            EditDead::Purge { limit } => ("purge_dead", vec![("limit", number(limit))]),
+            EditDead::Revive { count } => ("revive_dead", vec![("count", number(count))]),
+            EditDead::Purge { count } => ("purge_dead", vec![("count", number(count))]),
         }
     }
 
@@ -407,8 +389,8 @@ mod tests {
             Edit::KeepDead { count: 1, age: delay }.said(),
             Edit::LimitRunning { most: None }.said(),
             Edit::Close { worker: Nonce::new() }.said(),
-            EditDead::Revive { limit: 1 }.said(),
-            EditDead::Purge { limit: 1 }.said(),
+            EditDead::Revive { count: 1 }.said(),
+            EditDead::Purge { count: 1 }.said(),
         ];
         let script = include_str!("scripts/update.lua");
         let table = script.split("local arguments = {\n").nth(1).unwrap();

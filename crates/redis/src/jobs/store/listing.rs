@@ -7,7 +7,7 @@ use std::{
 
 use redis::Value;
 
-use super::queue::OpenQueue;
+use super::queue::Queue;
 use crate::{
     error::Error,
     jobs::report::{DeadJob, JobInfo, JobState, WaitingJob},
@@ -38,18 +38,18 @@ struct Pages {
 
 /// Returns up to `limit` waiting jobs after the first `offset` ones.
 pub(in crate::jobs) async fn waiting_jobs(
-    mut queue: OpenQueue<'_>,
+    queue: &Queue,
     offset: usize,
     limit: usize,
 ) -> Result<Vec<WaitingJob>, Error> {
     let mut partitions = Vec::new();
-    for partition in 0..queue.queue.partitions.len() {
-        partitions.push(Pages::begin(&mut queue, partition).await?);
+    for partition in 0..queue.partitions.len() {
+        partitions.push(Pages::begin(queue, partition).await?);
     }
     let mut jobs = Vec::new();
-    for place in 0..offset.saturating_add(limit) {
+    for position in 0..offset.saturating_add(limit) {
         for pages in &mut partitions {
-            pages.fill(&mut queue).await?;
+            pages.fill(queue).await?;
         }
         let first = partitions
             .iter_mut()
@@ -58,7 +58,7 @@ pub(in crate::jobs) async fn waiting_jobs(
         let Some(job) = first.and_then(Pages::pop) else {
             break;
         };
-        if place >= offset {
+        if position >= offset {
             jobs.push(job);
         }
     }
@@ -67,7 +67,7 @@ pub(in crate::jobs) async fn waiting_jobs(
 
 impl Pages {
     /// Reads which jobs are claimed, of which there are no more than the workers prefetch.
-    async fn begin(queue: &mut OpenQueue<'_>, partition: usize) -> Result<Pages, Error> {
+    async fn begin(queue: &Queue, partition: usize) -> Result<Pages, Error> {
         let mut claimed = Vec::new();
         loop {
             let page = read(queue, partition, "claimed", claimed.len()).await?;
@@ -87,7 +87,7 @@ impl Pages {
     }
 
     /// Reads the next page if all of the last one has been listed.
-    async fn fill(&mut self, queue: &mut OpenQueue<'_>) -> Result<(), Error> {
+    async fn fill(&mut self, queue: &Queue) -> Result<(), Error> {
         if !self.read.is_empty() || self.is_complete {
             return Ok(());
         }
@@ -116,17 +116,10 @@ impl Pages {
     }
 }
 
-async fn read(
-    queue: &mut OpenQueue<'_>,
-    partition: usize,
-    set: &str,
-    offset: usize,
-) -> Result<Vec<WaitingJob>, Error> {
+async fn read(queue: &Queue, partition: usize, set: &str, offset: usize) -> Result<Vec<WaitingJob>, Error> {
     let arguments = [("of", set.to_owned()), ("offset", offset.to_string())];
-    let page = WAITING
-        .on(&queue.queue.partitions[partition].tag)
-        .named(arguments);
-    let answer = queue.ask_next(page).await?;
+    let page = WAITING.on(&queue.partitions[partition].tag).named(arguments);
+    let answer = queue.ask(page).await?;
     parse(&answer).ok_or_else(|| unexpected(&answer))
 }
 
@@ -145,10 +138,8 @@ fn parse(answer: &Value) -> Option<Vec<WaitingJob>> {
 }
 
 /// Returns the job of that id, if there is one.
-pub(in crate::jobs) async fn job(queue: OpenQueue<'_>, id: &str) -> Result<Option<JobInfo>, Error> {
-    let call = GET
-        .on(&queue.queue.partition(id).tag)
-        .named([("id", id.to_owned())]);
+pub(in crate::jobs) async fn job(queue: &Queue, id: &str) -> Result<Option<JobInfo>, Error> {
+    let call = GET.on(&queue.partition(id).tag).named([("id", id.to_owned())]);
     let answer = queue.ask(call).await?;
     match &answer {
         Value::Array(values) if values.is_empty() => Ok(None),
@@ -196,18 +187,17 @@ struct Buried {
 }
 
 /// Returns up to `limit` dead jobs in the order in which they died.
-pub(in crate::jobs) async fn dead_jobs(mut open: OpenQueue<'_>, limit: usize) -> Result<Vec<DeadJob>, Error> {
-    let queue = open.queue;
+pub(in crate::jobs) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob>, Error> {
     let mut dead: Vec<Buried> = Vec::new();
     for (number, partition) in queue.partitions.iter().enumerate() {
         let mut offset = 0;
         while offset < limit {
             let page = DEAD.on(&partition.tag).named([
                 ("offset", offset.to_string()),
-                ("limit", (limit - offset).to_string()),
+                ("wanted", (limit - offset).to_string()),
                 ("room", PAGE.to_string()),
             ]);
-            let answer = open.ask_next(page).await?;
+            let answer = queue.ask(page).await?;
             let page = parse_dead(&answer, number).ok_or_else(|| unexpected(&answer))?;
             if page.is_empty() {
                 break;

@@ -1,6 +1,6 @@
 //! `Partition`: the keys and channels of one partition of a queue, and its two batchers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, time::Instant};
 
@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     error::Error,
-    jobs::settings::HandleSettings,
     server::{erased::AnyConnection, keys::Tag, nonce::Nonce, script::Script},
 };
 
@@ -34,13 +33,13 @@ impl Partition {
         name: &str,
         number: usize,
         server: &Arc<dyn AnyConnection>,
-        settings: HandleSettings,
+        attempt: Duration,
     ) -> Partition {
         let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
         let channel = tag.key("sooner");
         let batcher = |script: &'static Script| {
             let call = script.on(&tag);
-            Batcher::new(server.clone(), call, channel.clone(), settings.answer_within)
+            Batcher::new(server.clone(), call, channel.clone(), attempt)
         };
         Partition {
             schedules: batcher(&SCHEDULE),

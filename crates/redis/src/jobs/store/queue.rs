@@ -1,6 +1,7 @@
-//! `Queue`: what all handles, workers and jobs of a queue share, and `OpenQueue`: one that has been checked.
+//! `Queue`: what all handles, workers and jobs of a queue share.
 
 use std::{
+    future::ready,
     iter::{from_fn, once},
     sync::{
         Arc,
@@ -13,6 +14,7 @@ use futures_util::future::try_join_all;
 use redis::{ErrorKind, ServerErrorKind, Value};
 use tickwheel::Wheel;
 use tokio::{runtime::Handle, time::Instant};
+use tokio_util::task::TaskTracker;
 
 use super::{
     batcher::Operation,
@@ -23,13 +25,15 @@ use super::{
 };
 use crate::{
     error::{Error, check_name},
-    jobs::{claim::Claim, settings::HandleSettings},
+    jobs::{
+        claim::Claim,
+        settings::{HandleSettings, MAX_PARTITIONS},
+    },
     server::{
         answer::unexpected,
         erased::AnyConnection,
         first_use::FirstUse,
         keys::Tag,
-        notifications::Notifications,
         retry::ask,
         script::{Call, Script},
     },
@@ -41,17 +45,13 @@ static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
 
 /// How long a call is retried at least while Redis does not answer.
 pub(in crate::jobs) const CALL_LIMIT: Duration = Duration::from_secs(5);
-/// The largest number of partitions that a worker can still sweep.
-const MAX_PARTITIONS: usize = 1024;
 
 pub(in crate::jobs) struct Queue {
     pub(in crate::jobs) wheel: Wheel,
     pub(in crate::jobs) server: Arc<dyn AnyConnection>,
     pub(in crate::jobs) name: String,
+    /// As many as the settings say, unless `check` refuses that.
     pub(in crate::jobs) partitions: Vec<Partition>,
-    /// The number of partitions asked for, which `check` may refuse.
-    pub(in crate::jobs) given: usize,
-    pub(in crate::jobs) notifications: Option<Notifications>,
     pub(in crate::jobs) settings: HandleSettings,
     fetches: Fetches,
     /// The workers of this handle and its clones.
@@ -66,21 +66,17 @@ impl Queue {
         wheel: Wheel,
         server: Arc<dyn AnyConnection>,
         name: String,
-        given: usize,
-        notifications: Option<Notifications>,
         settings: HandleSettings,
         nearby: Arc<Nearby>,
     ) -> Queue {
-        let partitions = (0..given.clamp(1, MAX_PARTITIONS))
-            .map(|number| Partition::new(&name, number, &server, settings))
+        let partitions = (0..settings.partitions.clamp(1, MAX_PARTITIONS))
+            .map(|number| Partition::new(&name, number, &server, settings.answer_within))
             .collect();
         Queue {
             wheel,
             server,
             name,
             partitions,
-            given,
-            notifications,
             settings,
             fetches: Fetches::default(),
             nearby,
@@ -90,49 +86,36 @@ impl Queue {
     }
 
     /// Returns the same queue with other settings of a handle, whose workers share what is scheduled.
-    pub(in crate::jobs) fn with(
-        &self,
-        given: usize,
-        notifications: Option<Notifications>,
-        settings: HandleSettings,
-    ) -> Queue {
-        Queue::new(
-            self.wheel.clone(),
-            self.server.clone(),
-            self.name.clone(),
-            given,
-            notifications,
-            settings,
-            self.nearby.clone(),
-        )
+    pub(in crate::jobs) fn with(&self, settings: HandleSettings) -> Queue {
+        let (wheel, server, name) = (self.wheel.clone(), self.server.clone(), self.name.clone());
+        Queue::new(wheel, server, name, settings, self.nearby.clone())
     }
 
     /// Checks, at first use, that the queue has this number of partitions and that Redis does not evict keys.
-    pub(in crate::jobs) async fn open(&self) -> Result<OpenQueue<'_>, Error> {
+    pub(in crate::jobs) async fn open(&self) -> Result<(), Error> {
+        self.limited(|_| ready(Ok(()))).await
+    }
+
+    /// Opens the queue and makes a request, which is given until when it may take. Opening the queue counts
+    /// towards the limit.
+    pub(in crate::jobs) async fn limited<T, F>(&self, request: impl FnOnce(Instant) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let began = Instant::now();
         // A limit that is not allowed is refused below.
         let deadline = timers::after(self.call_limit());
         self.opened.ensure(|| self.check(deadline)).await?;
-        Ok(OpenQueue {
-            queue: self,
-            began,
-            deadline,
-        })
+        let answer = request(deadline).await;
+        answer.map_err(|error| error.after(began.elapsed()))
     }
 
     async fn check(&self, deadline: Instant) -> Result<(), Error> {
         check_name(&self.name, "a queue's name has at least one character")?;
-        if self.given != self.partitions.len() {
-            return Err(Error::InvalidSetting {
-                setting: "partitions",
-                value: self.given.to_string(),
-                allowed: "1 to 1024",
-            });
-        }
         self.settings.check()?;
-        let max_running = self.settings.max_running_of_each(self.partitions.len())?;
+        let max_running = self.settings.max_running_of_each()?;
         let call = OPEN.on(&Tag::new(PREFIX, &self.name)).named([
-            ("given", self.given.to_string()),
+            ("given", self.settings.partitions.to_string()),
             ("channel", self.partitions[0].channel().to_owned()),
             ("key", self.partitions[0].tag.key("state")),
         ]);
@@ -149,9 +132,9 @@ impl Queue {
                 missing,
             ))));
         }
-        if stored != self.given as i64 {
+        if stored != self.settings.partitions as i64 {
             return Err(Error::Partitions {
-                given: self.given as u32,
+                given: self.settings.partitions as u32,
                 stored: u32::try_from(stored).unwrap_or(u32::MAX),
             });
         }
@@ -185,10 +168,10 @@ impl Queue {
         Ok(try_join_all(changes).await?.contains(&true))
     }
 
-    /// Sends a call that may be carried out twice, and repeats it until it is answered or
+    /// Opens the queue and sends a call that may be carried out twice, which is repeated until it is answered or
     /// [`call_limit`](Queue::call_limit) has passed.
     pub(in crate::jobs) async fn ask(&self, call: Call) -> Result<Value, Error> {
-        self.ask_until(call, Instant::now() + self.call_limit()).await
+        self.limited(|deadline| self.ask_until(call, deadline)).await
     }
 
     pub(in crate::jobs) async fn ask_until(&self, call: Call, deadline: Instant) -> Result<Value, Error> {
@@ -235,6 +218,13 @@ impl Queue {
         }
     }
 
+    /// Tells the workers of this handle that jobs of any partition may be due.
+    pub(in crate::jobs) fn expect_jobs(&self) {
+        for partition in 0..self.partitions.len() {
+            self.expect_job(partition, Duration::ZERO);
+        }
+    }
+
     /// Pushes operations to their partitions, with those of one partition together, to be sent on this
     /// runtime.
     pub(in crate::jobs) fn update_all(&self, runtime: &Handle, mut operations: Vec<(usize, Operation)>) {
@@ -246,20 +236,20 @@ impl Queue {
         }
     }
 
-    /// Returns claims that are not worked on to the queue, from the given runtime. Each keeps a clone of
-    /// `goodbye` until it is answered.
-    pub(in crate::jobs) fn give_back<G: Clone + Send + 'static>(
+    /// Returns claims that are not worked on to the queue, from the given runtime. `unanswered` tracks each until
+    /// it is answered.
+    pub(in crate::jobs) fn give_back(
         self: &Arc<Queue>,
         runtime: &Handle,
         how: fn(&Claim) -> How<'static>,
         claims: Vec<Claim>,
-        goodbye: &G,
+        unanswered: &TaskTracker,
     ) {
         let deadline = Instant::now() + CALL_LIMIT;
         let given_back = claims.into_iter().map(|claim| {
-            let (queue, partition, goodbye) = (self.clone(), claim.lease.partition, goodbye.clone());
+            let (queue, partition, unanswered) = (self.clone(), claim.lease.partition, unanswered.token());
             let returned = move |finished: Result<Finished, Error>| {
-                let _goodbye = goodbye;
+                let _answered = unanswered;
                 // A job that cannot be returned is delivered again when its lease has expired.
                 if finished.is_ok_and(|finished| finished != Finished::Lost) {
                     queue.expect_job(partition, Duration::ZERO);
@@ -274,52 +264,18 @@ impl Queue {
         self.update_all(runtime, given_back.collect());
     }
 
-    /// Makes a change to all partitions at once. Returns whether it changed anything.
+    /// Opens the queue and makes a change to all partitions at once. Returns whether it changed anything.
     pub(in crate::jobs) async fn edit_all(&self, edit: Edit<'_>) -> Result<bool, Error> {
-        let open = self.open().await?;
-        let changed = self.set(edit, open.deadline).await;
-        changed.map_err(|error| error.after(open.began.elapsed()))
+        self.limited(|deadline| self.set(edit, deadline)).await
     }
 
-    /// Makes a change to the job `id`.
-    pub(in crate::jobs) async fn change<C: Change>(&self, id: &str, change: &C) -> Result<C::Answer, Error> {
-        check_name(id, "a job's id has at least one character")?;
-        self.open().await?.change(self.partition(id), change).await
-    }
-}
-
-/// A queue that is open, for one call of a handle, with the limit of that call. Opening the queue counts
-/// towards the limit.
-#[derive(Clone, Copy)]
-pub(in crate::jobs) struct OpenQueue<'a> {
-    pub(in crate::jobs) queue: &'a Queue,
-    began: Instant,
-    deadline: Instant,
-}
-
-impl OpenQueue<'_> {
-    /// Sends a request that may be carried out twice, and repeats it until it is answered or the limit has
-    /// passed.
-    pub(in crate::jobs) async fn ask(&self, request: Call) -> Result<Value, Error> {
-        let answer = self.queue.ask_until(request, self.deadline).await;
-        answer.map_err(|error| error.after(self.began.elapsed()))
-    }
-
+    /// Opens the queue and makes a change to a job of one partition, or to several.
     pub(in crate::jobs) async fn change<C: Change>(
         &self,
         partition: &Partition,
         change: &C,
     ) -> Result<C::Answer, Error> {
-        let answer = partition.submit(change, self.deadline)?.await;
-        answer.map_err(|error| error.after(self.began.elapsed()))
-    }
-
-    /// Sends a request of several that follow each other, each of which has the limit from the answer to the
-    /// one before.
-    pub(in crate::jobs) async fn ask_next(&mut self, request: Call) -> Result<Value, Error> {
-        let answer = self.ask(request).await?;
-        self.began = Instant::now();
-        self.deadline = self.began + self.queue.call_limit();
-        Ok(answer)
+        self.limited(async |deadline| partition.submit(change, deadline)?.await)
+            .await
     }
 }

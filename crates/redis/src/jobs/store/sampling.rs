@@ -1,15 +1,12 @@
 //! Samples a queue: asks Redis how long it is, and how late its oldest due job is.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Weak, time::Duration};
 
 use futures_util::future::{try_join, try_join_all};
 use redis::{FromRedisValue, from_redis_value};
 use tokio::time::Instant;
 
-use super::queue::{OpenQueue, Queue};
+use super::queue::Queue;
 use crate::{
     error::Error,
     jobs::report::{Counts, QueueSample},
@@ -21,7 +18,7 @@ static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
 static OLDEST: Script = Script::new(include_str!("scripts/oldest.lua"));
 
 /// Returns the numbers of jobs in a queue.
-pub(in crate::jobs) async fn counts(queue: OpenQueue<'_>) -> Result<Counts, Error> {
+pub(in crate::jobs) async fn counts(queue: &Queue) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     for [waiting, running, dead, paused] in ask_all::<[u64; 4]>(queue, &COUNTS).await? {
         counts.waiting += waiting;
@@ -33,7 +30,7 @@ pub(in crate::jobs) async fn counts(queue: OpenQueue<'_>) -> Result<Counts, Erro
 }
 
 /// Samples a queue, and keeps the sample for its exporters.
-pub(in crate::jobs) async fn sample(queue: OpenQueue<'_>) -> Result<QueueSample, Error> {
+pub(in crate::jobs) async fn sample(queue: &Queue) -> Result<QueueSample, Error> {
     let asked = Instant::now();
     let oldest = ask_all::<i64>(queue, &OLDEST);
     let (counts, oldest) = try_join(counts(queue), oldest).await?;
@@ -45,7 +42,7 @@ pub(in crate::jobs) async fn sample(queue: OpenQueue<'_>) -> Result<QueueSample,
             .max()
             .map(Duration::from_micros),
     };
-    queue.queue.nearby.stats.sampled(asked, sample);
+    queue.nearby.stats.sampled(asked, sample);
     Ok(sample)
 }
 
@@ -53,22 +50,23 @@ pub(in crate::jobs) async fn sample(queue: OpenQueue<'_>) -> Result<QueueSample,
 pub(in crate::jobs) async fn sample_every(queue: Weak<Queue>, period: Duration) {
     while let Some(used) = queue.upgrade().filter(|queue| !queue.wheel.is_shutdown()) {
         let next = timers::after(period);
-        if let Err(error) = open_and_sample(used).await {
+        let sampled = sample(&used).await;
+        drop(used);
+        if let Err(error) = sampled {
             tracing::debug!(%error, "a queue could not be sampled; it is tried again");
         }
         timers::sleep_until(next).await;
     }
 }
 
-async fn open_and_sample(queue: Arc<Queue>) -> Result<QueueSample, Error> {
-    sample(queue.open().await?).await
-}
-
 /// Asks all partitions at once.
-async fn ask_all<T: FromRedisValue>(queue: OpenQueue<'_>, script: &'static Script) -> Result<Vec<T>, Error> {
-    let answers = queue.queue.partitions.iter().map(async |partition| {
-        let answer = queue.ask(script.on(&partition.tag)).await?;
-        from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
-    });
-    try_join_all(answers).await
+async fn ask_all<T: FromRedisValue>(queue: &Queue, script: &'static Script) -> Result<Vec<T>, Error> {
+    let ask = async |deadline| {
+        let answers = queue.partitions.iter().map(async |partition| {
+            let answer = queue.ask_until(script.on(&partition.tag), deadline).await?;
+            from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
+        });
+        try_join_all(answers).await
+    };
+    queue.limited(ask).await
 }

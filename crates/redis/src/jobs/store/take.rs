@@ -28,15 +28,15 @@ static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.l
 pub(in crate::jobs) struct TakeRequest {
     pub(in crate::jobs) call: CallName,
     pub(in crate::jobs) partition: usize,
-    pub(in crate::jobs) limit: usize,
-    /// How many jobs may be claimed up to one that is not due yet.
-    pub(in crate::jobs) limit_ahead: usize,
+    /// How many jobs may be claimed, and how many up to one that is not due yet.
+    pub(in crate::jobs) wanted: usize,
+    pub(in crate::jobs) wanted_ahead: usize,
     /// The name under which the worker listens.
     pub(in crate::jobs) ear: Option<Nonce>,
     /// How many bytes of payload the answer may have.
     pub(in crate::jobs) bytes: usize,
     /// Whether it has been sent before without an answer.
-    pub(in crate::jobs) is_repeated: bool,
+    pub(in crate::jobs) is_resent: bool,
 }
 
 pub(in crate::jobs) struct Taken {
@@ -60,12 +60,12 @@ pub(in crate::jobs) async fn take(
 ) -> (TakeRequest, Result<Taken, Error>) {
     let sent = Instant::now();
     let call = of_worker(&TAKE, &queue.partitions[request.partition], &request.call).named([
-        ("limit", request.limit.to_string()),
-        ("limit_ahead", request.limit_ahead.to_string()),
+        ("wanted", request.wanted.to_string()),
+        ("wanted_ahead", request.wanted_ahead.to_string()),
         ("ahead", micros(settings.look_ahead).to_string()),
         ("lease", micros(settings.lease).to_string()),
-        ("most", settings.attempts.to_string()),
-        ("again", u8::from(request.is_repeated).to_string()),
+        ("limit", settings.attempts.to_string()),
+        ("resent", u8::from(request.is_resent).to_string()),
         ("largest", queue.settings.max_payload.to_string()),
         ("room", request.bytes.to_string()),
         ("worker", request.ear.map_or(String::new(), |ear| ear.to_string())),
@@ -74,7 +74,7 @@ pub(in crate::jobs) async fn take(
     let probe = Arc::new(call.probe());
     let answer = within(limit, async {
         // The first answer may still be filling the connection.
-        if request.is_repeated {
+        if request.is_resent {
             queue.server.send(probe).await?;
         }
         queue.server.send(Arc::new(call)).await

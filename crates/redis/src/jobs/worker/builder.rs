@@ -4,11 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
-use super::{
-    desk::{Desk, EngineGuard},
-    engine::Engine,
-    stream::Worker,
-};
+use super::{desk::Desk, engine::Engine, stream::Worker};
 use crate::jobs::{settings::WorkerSettings, store::queue::Queue};
 
 /// A builder for a [`Worker`], created by [`DelayedJobs::worker`](super::super::DelayedJobs::worker).
@@ -101,11 +97,7 @@ impl WorkerBuilder {
     #[track_caller]
     pub fn start(self) -> Worker {
         let desk = Desk::new(self.queue, self.settings, Handle::current());
-        let (guard, engine) = (EngineGuard::new(desk.clone()), Engine::new(desk.clone()));
-        tokio::spawn(async move {
-            engine.run().await;
-            guard.ended();
-        });
+        tokio::spawn(Engine::new(desk.clone()).run());
         Worker::new(desk)
     }
 }

@@ -17,7 +17,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use tickwheel::DelayQueue;
 use tokio::time::Instant;
 
-use super::desk::{Desk, Goodbye, Status, UNASKED};
+use super::desk::{Desk, Status, UNASKED};
 use crate::{
     error::Error,
     jobs::{
@@ -159,11 +159,11 @@ impl Claims {
                 return self.wait(claim);
             }
             // It was cancelled or lost.
-            Ok(None) => self.desk.let_go(&claim.lease),
+            Ok(None) => self.desk.forget(&claim.lease),
             Err(error) if error.is_unanswered() => self.count_unfetched(&claim),
             Err(error) => {
                 self.desk.report(error);
-                self.give_back(|_| How::GiveBack, vec![claim], &None);
+                self.give_back(|_| How::GiveBack, vec![claim]);
             }
         }
         None
@@ -179,7 +179,7 @@ impl Claims {
                 claim.size, desk.queue.settings.answer_within
             ),
         });
-        desk.let_go(job);
+        desk.forget(job);
         let attempts = desk.settings.attempts;
         let how = How::Unfetched { attempts };
         let counted = Operation::new(&Finish { job, how }, Instant::now() + CALL_LIMIT, drop);
@@ -270,10 +270,10 @@ impl Claims {
         let longest = if is_unasked { UNASKED } else { UNFETCHED };
         let is_unfetched = status.started_since.is_some_and(|since| since + longest <= now);
         if status.is_busy(now, patience_ahead(status)) {
-            self.give_back_ahead(&None);
+            self.give_back_ahead();
         }
         if (is_unasked && status.has_due) || is_unfetched {
-            self.give_back_older(is_unasked.then_some(now), is_unfetched.then_some(now), &None);
+            self.give_back_older(is_unasked.then_some(now), is_unfetched.then_some(now));
         }
     }
 
@@ -290,9 +290,9 @@ impl Claims {
     }
 
     /// Gives back what is not due yet.
-    pub(super) fn give_back_ahead(&mut self, goodbye: &Goodbye) {
+    pub(super) fn give_back_ahead(&mut self) {
         let claims = self.take_ahead();
-        self.give_back(|_| How::GiveBack, claims, goodbye);
+        self.give_back(|_| How::GiveBack, claims);
     }
 
     fn take_ahead(&mut self) -> Vec<Claim> {
@@ -313,29 +313,30 @@ impl Claims {
 
     /// Gives back everything that the consumer was not shown, as far as it is known here. Returns whether a start
     /// is under way, whose answer wakes the engine and leaves one more to give back.
-    pub(super) fn give_back_all(&mut self, goodbye: &Goodbye) -> bool {
-        self.give_back_ahead(goodbye);
+    pub(super) fn give_back_all(&mut self) -> bool {
+        self.give_back_ahead();
         let fetching = self.take_fetching();
-        self.give_back(|_| How::GiveBack, fetching, goodbye);
+        self.give_back(|_| How::GiveBack, fetching);
         let now = Instant::now();
-        self.give_back_older(Some(now), Some(now), goodbye)
+        self.give_back_older(Some(now), Some(now))
     }
 
     /// Gives back claims that have been due, and jobs that have been started, since before these instants.
     /// Returns whether another start is under way.
-    fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>, goodbye: &Goodbye) -> bool {
+    fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>) -> bool {
         let taken = self.desk.take_back(due, started);
-        self.give_back(|_| How::GiveBack, taken.claims, goodbye);
-        self.give_back(How::undo_start, taken.starts, goodbye);
+        self.give_back(|_| How::GiveBack, taken.claims);
+        self.give_back(How::undo_start, taken.starts);
         taken.is_starting
     }
 
-    pub(super) fn give_back(&self, how: fn(&Claim) -> How<'static>, claims: Vec<Claim>, goodbye: &Goodbye) {
+    pub(super) fn give_back(&self, how: fn(&Claim) -> How<'static>, claims: Vec<Claim>) {
         for claim in &claims {
-            self.desk.let_go(&claim.lease);
+            self.desk.forget(&claim.lease);
         }
         let desk = &self.desk;
-        desk.queue.give_back(&desk.nearby.runtime, how, claims, goodbye);
+        desk.queue
+            .give_back(&desk.nearby.runtime, how, claims, &desk.given_back);
     }
 }
 

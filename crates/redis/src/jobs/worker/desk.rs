@@ -6,15 +6,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    convert::Infallible,
     mem,
     sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::mpsc, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio::{runtime::Handle, time::Instant};
+use tokio_util::task::TaskTracker;
 
 use super::{consumer::Consumer, held::HeldLeases};
 use crate::{
@@ -35,9 +34,6 @@ use crate::{
 /// How long a consumer may work on a job and not ask for another, before what was claimed for it goes back.
 pub(super) const UNASKED: Duration = Duration::from_millis(50);
 
-/// Kept by whatever has to be answered before a worker has ended. Before its end, nobody waits for that.
-pub(super) type Goodbye = Option<mpsc::Sender<Infallible>>;
-
 /// The shortest interval between two errors that the stream yields.
 const ERRORS_APART: Duration = Duration::from_secs(1);
 
@@ -47,8 +43,8 @@ pub(super) struct Desk {
     /// With the runtime of the engine, on which claims are started too: whoever polls the stream may stop at
     /// any time. The engine is notified of work there.
     pub(super) nearby: Arc<NearbyWorker>,
-    /// Cancelled once a worker that ends has given back everything that it could.
-    pub(super) given_back: CancellationToken,
+    /// Tracks what goes back until it is answered. It is closed once a worker that ends has sent all of it.
+    pub(super) given_back: TaskTracker,
     state: Mutex<State>,
 }
 
@@ -128,7 +124,7 @@ impl Desk {
             nearby: queue.nearby.add(runtime, settings.look_ahead),
             queue,
             settings,
-            given_back: CancellationToken::new(),
+            given_back: TaskTracker::new(),
             state: Mutex::new(State {
                 due: BTreeMap::new(),
                 added: 0,
@@ -166,7 +162,7 @@ impl Desk {
         let next = self.poll_started(cx, &mut lost);
         // For Redis they run until their leases end, or until the end of one that was cancelled is confirmed.
         self.queue
-            .give_back(&self.nearby.runtime, How::undo_start, lost, &());
+            .give_back(&self.nearby.runtime, How::undo_start, lost, &self.given_back);
         next
     }
 
@@ -189,7 +185,7 @@ impl Desk {
             state.consumer.fetch(now);
             let limit = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
             if let Some(limit) = limit {
-                state.held.limit(&claim.lease, limit);
+                state.held.limit_time(&claim.lease, limit);
             }
             drop(state);
             self.notify_engine();
@@ -301,15 +297,9 @@ impl Desk {
         let was_held = state.held.remove(lease);
         state.consumer.leave();
         let starts = self.start(&mut state);
-        let is_last = state.closed && state.held.is_empty();
-        // A free place for which nothing is on its way has more taken.
-        let is_starving = state.will_fetch() && state.due.is_empty() && state.starting == 0;
-        let concerns_engine = state.asked || is_starving || is_last;
         drop(state);
         self.send(starts);
-        if concerns_engine {
-            self.notify_engine();
-        }
+        self.notify_engine();
         was_held
     }
 
@@ -346,7 +336,8 @@ impl Desk {
         self.state.lock().held.insert(lease);
     }
 
-    pub(super) fn let_go(&self, lease: &Arc<JobLease>) {
+    /// Renews a claim no more.
+    pub(super) fn forget(&self, lease: &Arc<JobLease>) {
         self.state.lock().held.remove(lease);
     }
 
@@ -453,7 +444,7 @@ impl Desk {
             return;
         }
         if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
-            self.queue.give_back(&runtime, how, claims, &());
+            self.queue.give_back(&runtime, how, claims, &self.given_back);
         }
     }
 
@@ -472,7 +463,7 @@ impl Desk {
 
     /// Ends the stream with an error, because nobody renews leases any more. Those that are held last until
     /// they expire.
-    fn end_without_runtime(&self) {
+    pub(super) fn end_without_runtime(&self) {
         let mut state = self.state.lock();
         state.ended = true;
         state.error = Some(Error::NoRuntime);
@@ -483,35 +474,6 @@ impl Desk {
         self.nearby.end();
         self.give_back_elsewhere(|_| How::GiveBack, due.into_values().collect());
         self.give_back_elsewhere(How::undo_start, started.into());
-    }
-}
-
-/// Ends the stream with an error if the engine's task does not end by itself: its runtime was shut down, or it
-/// panicked.
-pub(super) struct EngineGuard {
-    desk: Arc<Desk>,
-    has_ended: bool,
-}
-
-impl EngineGuard {
-    pub(super) fn new(desk: Arc<Desk>) -> EngineGuard {
-        EngineGuard {
-            desk,
-            has_ended: false,
-        }
-    }
-
-    pub(super) fn ended(mut self) {
-        self.has_ended = true;
-    }
-}
-
-impl Drop for EngineGuard {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.desk.end_without_runtime();
-        }
-        self.desk.given_back.cancel();
     }
 }
 
@@ -579,7 +541,7 @@ mod tests {
             ..HandleSettings::default()
         };
         let (wheel, nearby) = (Wheel::new(), Arc::default());
-        let queue = Queue::new(wheel, server, "q".to_owned(), 1, None, settings, nearby);
+        let queue = Queue::new(wheel, server, "q".to_owned(), settings, nearby);
         let desk = Desk::new(Arc::new(queue), WorkerSettings::default(), Handle::current());
         let asks = poll_fn(|cx| Poll::Ready(desk.poll_next(cx).is_pending()));
         assert!(asks.await, "the consumer waits for a job");

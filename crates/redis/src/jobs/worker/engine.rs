@@ -8,22 +8,28 @@ use futures_util::{
     stream::{self, BoxStream, SelectAll},
 };
 use tickwheel::{SleepError, Wheel};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 
 use super::{claims::Claims, desk::Desk, takes::Takes};
-use crate::jobs::store::{change::How, queue::Queue};
+use crate::{
+    jobs::store::{change::How, queue::Queue},
+    server::retry::Backoff,
+};
 
-/// How often the queue is opened while that fails.
-const OPEN_AGAIN: Duration = Duration::from_secs(1);
+/// The pauses after failed attempts to open the queue.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Engine {
     desk: Arc<Desk>,
     takes: Takes,
     claims: Claims,
     hints: SelectAll<BoxStream<'static, Hint>>,
+    has_ended: bool,
 }
 
 /// What a message of Redis says, or may have said before anybody listened.
+#[derive(Clone, Copy)]
 enum Hint {
     /// A job of the partition may have become due.
     Look { partition: usize },
@@ -39,6 +45,7 @@ impl Engine {
             takes: Takes::new(desk.clone()),
             claims: Claims::new(desk.clone()),
             hints: SelectAll::new(),
+            has_ended: false,
             desk,
         }
     }
@@ -50,23 +57,25 @@ impl Engine {
             self.work().await;
         }
         self.end().await;
+        self.has_ended = true;
     }
 
     /// Opens the queue, retrying until it succeeds. Returns `false` if the worker ends first.
     async fn open(&mut self) -> bool {
         let desk = self.desk.clone();
         let Queue { wheel, .. } = &*desk.queue;
+        let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
         loop {
             let opened = async {
                 desk.settings.check(wheel)?;
-                desk.queue.open().await.map(drop)
+                desk.queue.open().await
             };
             // This waits for the answer in any case. A wheel that is shut down meanwhile is noticed below.
             match opened.await {
                 Ok(()) => return !wheel.is_shutdown(),
                 Err(error) => desk.report(error),
             }
-            let next = Instant::now() + OPEN_AGAIN;
+            let next = Instant::now() + backoff.next_pause();
             loop {
                 if desk.is_closed() {
                     return false;
@@ -86,27 +95,26 @@ impl Engine {
 
     fn listen(&mut self) {
         let queue = &self.desk.queue;
-        let Some(notifications) = &queue.notifications else {
+        let Some(notifications) = &queue.settings.notifications else {
             return;
         };
+        let hints = |channel, hint: Hint| {
+            stream::unfold(notifications.listen(channel), move |listener| async move {
+                listener.heard().await;
+                Some((hint, listener))
+            })
+            .boxed()
+        };
         for (number, partition) in queue.partitions.iter().enumerate() {
-            // Before the worker's own channel: once that is listened to, both are.
-            let renewals = notifications.listen(partition.channel_of_renewals());
-            let renewals = stream::unfold(renewals, |listener| async move {
-                listener.heard().await;
-                Some((Hint::Renew, listener))
-            });
-            let own = notifications.listen(partition.channel_of(self.takes.ear()));
-            let own = stream::unfold(own, move |listener| async move {
-                listener.heard().await;
-                Some((Hint::Look { partition: number }, listener))
-            });
-            let idle = notifications.listen(partition.channel_of_idle());
-            let idle = stream::unfold(idle, move |listener| async move {
-                listener.heard().await;
-                Some((Hint::LookLater { partition: number }, listener))
-            });
-            self.hints.extend([renewals.boxed(), own.boxed(), idle.boxed()]);
+            self.hints.extend([
+                // Before the worker's own channel: once that is listened to, both are.
+                hints(partition.channel_of_renewals(), Hint::Renew),
+                hints(
+                    partition.channel_of(self.takes.ear()),
+                    Hint::Look { partition: number },
+                ),
+                hints(partition.channel_of_idle(), Hint::LookLater { partition: number }),
+            ]);
         }
     }
 
@@ -163,23 +171,20 @@ impl Engine {
     }
 
     /// Gives back what nobody works on, and renews what the consumer still works on.
-    async fn end(mut self) {
+    async fn end(&mut self) {
         let desk = self.desk.clone();
         let wheel = &desk.queue.wheel;
-        // Closed once everything that was sent to say goodbye has been answered.
-        let (goodbye, mut all_answered) = mpsc::channel(1);
-        let mut goodbye = Some(goodbye);
-        self.takes.leave(&goodbye);
+        self.takes.leave();
         while !wheel.is_shutdown() {
             // Starts that were in flight when the stream was dropped are answered later.
-            let is_starting = self.claims.give_back_all(&goodbye);
+            let is_starting = self.claims.give_back_all();
             if !self.takes.are_in_flight() {
-                self.takes.give_back_unanswered(&goodbye);
+                self.takes.give_back_unanswered();
                 if !is_starting {
-                    goodbye = None;
+                    desk.given_back.close();
                 }
             }
-            let has_given_back = desk.given_back.is_cancelled();
+            let has_given_back = desk.given_back.is_closed() && desk.given_back.is_empty();
             if has_given_back && !desk.holds() {
                 return;
             }
@@ -192,24 +197,35 @@ impl Engine {
                 () = desk.nearby.has_work.notified() => {}
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
-                    self.claims.give_back(|_| How::GiveBack, claims, &goodbye);
-                    self.takes.leave(&goodbye);
+                    self.claims.give_back(|_| How::GiveBack, claims);
+                    self.takes.leave();
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
-                _ = all_answered.recv(), if !has_given_back => desk.given_back.cancel(),
+                () = desk.given_back.wait(), if !has_given_back => {}
                 _ = sleep_until(wheel, next) => {}
             }
         }
         desk.end();
-        self.claims.give_back_all(&goodbye);
+        self.claims.give_back_all();
         while self.takes.are_in_flight() {
             let answered = self.takes.answered().await;
             let claims = self.takes.taken(answered);
-            self.claims.give_back(|_| How::GiveBack, claims, &goodbye);
+            self.claims.give_back(|_| How::GiveBack, claims);
         }
-        self.takes.give_back_unanswered(&goodbye);
-        drop(goodbye);
-        all_answered.recv().await;
+        self.takes.give_back_unanswered();
+        desk.given_back.close();
+        desk.given_back.wait().await;
+    }
+}
+
+impl Drop for Engine {
+    /// Ends the stream with an error if the task has not ended by itself: its runtime was shut down, or it
+    /// panicked.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.desk.end_without_runtime();
+        }
+        self.desk.given_back.close();
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use crate::jobs::{claim::JobLease, stats::QueueStats};
 
 pub(super) struct HeldLeases {
-    /// Each with its entry among the limits, if it has one.
+    /// Each with its entry among the time limits, if it has one.
     leases: HashMap<ByIdentity, Option<Key>>,
     /// The jobs that were delivered, due when they will have taken as long as they may.
-    limits: DelayQueue<Arc<JobLease>>,
+    time_limits: DelayQueue<Arc<JobLease>>,
     stats: Arc<QueueStats>,
 }
 
@@ -39,7 +39,7 @@ impl HeldLeases {
     pub(super) fn new(wheel: &Wheel, stats: Arc<QueueStats>) -> HeldLeases {
         HeldLeases {
             leases: HashMap::new(),
-            limits: DelayQueue::on(wheel),
+            time_limits: DelayQueue::on(wheel),
             stats,
         }
     }
@@ -53,18 +53,21 @@ impl HeldLeases {
     }
 
     /// Limits until when a job may take that is held.
-    pub(super) fn limit(&mut self, lease: &Arc<JobLease>, until: Instant) {
-        lease.set_limit(until);
+    pub(super) fn limit_time(&mut self, lease: &Arc<JobLease>, until: Instant) {
+        lease.set_overdue_at(until);
         if let Some(entry) = self.leases.get_mut(&ByIdentity(lease.clone())) {
-            *entry = Some(self.limits.insert_at(lease.clone(), until));
+            *entry = Some(self.time_limits.insert_at(lease.clone(), until));
         }
     }
 
     /// Takes the jobs that have taken as long as they may. Returns when the next one will have.
     pub(super) fn take_overdue(&mut self) -> (Vec<Arc<JobLease>>, Option<Instant>) {
         let mut overdue = Vec::new();
-        self.limits.expired(&mut overdue, usize::MAX);
-        let next = self.limits.peek().map(|first| self.limits.deadline(&first));
+        self.time_limits.expired(&mut overdue, usize::MAX);
+        let next = self
+            .time_limits
+            .peek()
+            .map(|first| self.time_limits.deadline(&first));
         let overdue = overdue.into_iter().map(|overdue| overdue.into_inner());
         (overdue.collect(), next)
     }
@@ -76,7 +79,7 @@ impl HeldLeases {
         };
         if let Some(entry) = entry {
             // It is not there any more once the job has taken too long.
-            self.limits.try_remove(&entry);
+            self.time_limits.try_remove(&entry);
         }
         let is_lost = lease.validity.is_lost();
         if is_lost {
@@ -96,7 +99,7 @@ impl HeldLeases {
     }
 
     pub(super) fn drain(&mut self) -> Vec<Arc<JobLease>> {
-        self.limits.clear();
+        self.time_limits.clear();
         self.leases.drain().map(|(held, _)| held.0).collect()
     }
 }
@@ -118,16 +121,16 @@ mod tests {
         let mut held = HeldLeases::new(&Wheel::new(), Arc::default());
         let long = lease();
         held.insert(&long);
-        held.limit(&long, Instant::now() + 60 * SECOND);
+        held.limit_time(&long, Instant::now() + 60 * SECOND);
         for _ in 0..1000 {
             let job = lease();
             held.insert(&job);
-            held.limit(&job, Instant::now() + 60 * SECOND);
+            held.limit_time(&job, Instant::now() + 60 * SECOND);
             assert!(held.remove(&job));
         }
-        assert_eq!((held.leases.len(), held.limits.len()), (1, 1));
+        assert_eq!((held.leases.len(), held.time_limits.len()), (1, 1));
         assert!(held.remove(&long));
-        assert!(held.is_empty() && held.limits.is_empty());
+        assert!(held.is_empty() && held.time_limits.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -136,7 +139,7 @@ mod tests {
         let (first, second) = (lease(), lease());
         for (job, after) in [(&second, 2 * SECOND), (&first, SECOND)] {
             held.insert(job);
-            held.limit(job, Instant::now() + after);
+            held.limit_time(job, Instant::now() + after);
         }
         let (overdue, next) = held.take_overdue();
         assert!(overdue.is_empty() && next == Some(Instant::now() + SECOND));

@@ -32,17 +32,13 @@ pub(super) struct Room {
     pub(super) ahead: usize,
     /// How many make a take worthwhile while the consumer is not starving.
     pub(super) worthwhile: usize,
-    /// Whether the consumer has a free place and nothing is on its way.
+    /// Whether the consumer has a free place, nothing is on its way, and a job may be claimed.
     pub(super) is_starving: bool,
     /// Whether no claim waits on the wheel.
     pub(super) has_idle_wheel: bool,
 }
 
 impl Room {
-    fn is_starving(&self) -> bool {
-        self.is_starving && self.due > 0
-    }
-
     fn is_worthwhile(&self, jobs: usize) -> bool {
         jobs > 0 && jobs >= self.worthwhile
     }
@@ -104,26 +100,22 @@ impl Lookout {
         }
     }
 
-    /// Whether nobody tells the worker of jobs, because it had no room for them.
-    pub(super) fn is_unlisted(&self) -> bool {
-        self.is_told && !self.is_listed
-    }
-
     /// Whether to look before the next regular time, because there is room for jobs.
     fn wants(&self, room: &Room) -> bool {
         let wants_more = match self.more {
-            Some(More::Told) => room.is_starving(),
-            Some(More::Due) => room.is_starving() || room.is_worthwhile(room.due),
-            Some(More::Ahead) => {
-                (room.is_starving() && room.has_idle_wheel) || room.is_worthwhile(room.ahead)
-            }
+            Some(More::Told) => room.is_starving,
+            Some(More::Due) => room.is_starving || room.is_worthwhile(room.due),
+            Some(More::Ahead) => (room.is_starving && room.has_idle_wheel) || room.is_worthwhile(room.ahead),
             None => false,
         };
-        !self.is_taking && !self.unanswered && (wants_more || (self.is_unlisted() && room.is_starving()))
+        // Nobody tells it of jobs any more, because it had no room for them.
+        let is_unlisted = self.is_told && !self.is_listed;
+        !self.is_taking && !self.unanswered && (wants_more || (is_unlisted && room.is_starving))
     }
 
-    /// Decides whether to look now, and if not, when. A message waits for a free place, or for a moment. Without room for a job, only the regular look for jobs
-    /// that others have lost is due, and one that has others told of jobs in place of a worker that `is_busy`.
+    /// Decides whether to look now, and if not, when. A message waits for a free place, or for a moment.
+    /// Without room for a job, only the regular look for jobs that others have lost is due, and one that has
+    /// others told of jobs in place of a worker that `is_busy`.
     pub(super) fn look(&mut self, now: Instant, room: &Room, is_busy: bool) -> bool {
         if self.is_taking {
             return false;
@@ -145,7 +137,7 @@ impl Lookout {
             }
             return false;
         }
-        if self.hinted && self.more.is_none() && !self.unanswered && !room.is_starving() {
+        if self.hinted && self.more.is_none() && !self.unanswered && !room.is_starving {
             // What is scheduled meanwhile is taken with it.
             self.more = Some(More::Told);
             self.at = now + LOOK_AGAIN;
@@ -274,7 +266,7 @@ mod tests {
             due,
             ahead: due,
             worthwhile: 2,
-            is_starving,
+            is_starving: is_starving && due > 0,
             has_idle_wheel: true,
         }
     }

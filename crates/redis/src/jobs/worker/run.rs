@@ -16,7 +16,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{job::Job, stream::Worker};
-use crate::{error::Error, jobs::store::change::How, server::nonce::random_part, timers};
+use crate::{
+    error::Error,
+    jobs::store::change::How,
+    server::{nonce::random_part, retry::Backoff},
+    timers,
+};
 
 type Cause = Box<dyn error::Error + Send + Sync>;
 type Handler = Arc<dyn Fn(Arc<Job>) -> BoxFuture<'static, Result<(), Cause>> + Send + Sync>;
@@ -98,7 +103,8 @@ impl fmt::Display for JobError {
 }
 
 /// The pause before the second attempt and the longest one, unless set.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How long jobs may still run after the end was asked for, unless set.
 const GRACE: Duration = Duration::from_secs(30);
 /// How long the jobs whose handlers were dropped at the end of that, and what was claimed, may take to be given
@@ -123,7 +129,7 @@ struct Setup {
     handler: Handler,
     until: BoxFuture<'static, ()>,
     grace: Duration,
-    backoff: (Duration, Duration),
+    backoff: Backoff,
 }
 
 impl Worker {
@@ -187,7 +193,7 @@ impl Worker {
                 handler: Arc::new(handler),
                 until: pending().boxed(),
                 grace: GRACE,
-                backoff: BACKOFF,
+                backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
             }),
             running: None,
         }
@@ -225,7 +231,7 @@ impl Run {
     /// pause: 1 second and 5 minutes unless set. Up to a quarter of it is left out at random, so that jobs
     /// that failed together do not come again together.
     pub fn backoff(self, first: Duration, longest: Duration) -> Run {
-        self.set(|setup| setup.backoff = (first, longest))
+        self.set(|setup| setup.backoff = Backoff::new(first, longest))
     }
 
     fn set(mut self, change: impl FnOnce(&mut Setup)) -> Run {
@@ -259,7 +265,7 @@ impl fmt::Debug for Run {
         f.debug_struct("Run")
             .field("concurrency", &setup.map(|setup| setup.concurrency))
             .field("grace", &setup.map(|setup| setup.grace))
-            .field("backoff", &setup.map(|setup| setup.backoff))
+            .field("backoff", &setup.map(|setup| &setup.backoff))
             .finish_non_exhaustive()
     }
 }
@@ -277,7 +283,7 @@ impl Setup {
                     Some(Ok(job)) => {
                         let attempt = Attempt {
                             handler: self.handler.clone(),
-                            backoff: self.backoff,
+                            backoff: self.backoff.clone(),
                             give_back: give_back.clone(),
                         };
                         running.spawn(attempt.run(Arc::new(job)));
@@ -307,7 +313,7 @@ impl Setup {
 /// One attempt at a job.
 struct Attempt {
     handler: Handler,
-    backoff: (Duration, Duration),
+    backoff: Backoff,
     give_back: CancellationToken,
 }
 
@@ -348,19 +354,14 @@ impl Attempt {
         let (verdict, error) = (JobError::from(error), &*text);
         match verdict {
             JobError::Retry(_) => {
-                let delay = self.pause(job.attempt());
+                let pause = self.backoff.after(job.attempt());
+                let delay = pause - random_part(pause / 4);
                 job.put_off(How::Retry { delay, error }, delay).await
             }
             JobError::RetryAfter(delay, _) => job.put_off(How::Retry { delay, error }, delay).await,
             JobError::Bury(_) => job.finish(How::Bury { error }).await,
             JobError::Snooze(delay) => job.put_off(How::Snooze { delay }, delay).await,
         }
-    }
-
-    fn pause(&self, attempt: u32) -> Duration {
-        let (first, longest) = self.backoff;
-        let pause = first.saturating_mul(1 << (attempt - 1).min(30)).min(longest);
-        pause - random_part(pause / 4)
     }
 
     fn log_unfinished(&self, job: &Job, finished: Result<bool, Error>) {

@@ -83,7 +83,7 @@ impl Worker {
         // The engine hears of it now, and not when the future is polled first.
         drop(self);
         async move {
-            timers::until(limit, desk.given_back.cancelled()).await;
+            timers::until(limit, desk.given_back.wait()).await;
         }
     }
 }

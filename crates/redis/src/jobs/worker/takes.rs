@@ -6,7 +6,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use tokio::time::Instant;
 
 use super::{
-    desk::{Desk, Goodbye, Status, UNASKED},
+    desk::{Desk, Status, UNASKED},
     lookout::{Lookout, Room},
 };
 use crate::{
@@ -117,8 +117,8 @@ impl Takes {
         }
     }
 
-    /// Returns how many claims the consumer will have started soon. Every other due job is left to the other
-    /// workers.
+    /// Returns how many claims the consumer has places for now, or will have started soon. Every other due job
+    /// is left to the other workers.
     fn wanted(&self, status: &Status) -> usize {
         let prefetch = self.desk.settings.prefetch;
         let most = status.places.map_or(prefetch, |places| prefetch.max(places));
@@ -146,7 +146,7 @@ impl Takes {
             due,
             ahead: due.saturating_sub(on_wheel),
             worthwhile: wanted.div_ceil(2),
-            is_starving: status.has_free_place() && status.ready == 0 && self.jobs_in_flight == 0,
+            is_starving: due > 0 && status.has_free_place() && status.ready == 0 && self.jobs_in_flight == 0,
             has_idle_wheel: on_wheel == 0,
         }
     }
@@ -171,23 +171,23 @@ impl Takes {
 
     fn send(&mut self, partition: usize, room: &Room, now: Instant) {
         let lookout = &mut self.lookouts[partition];
-        let is_repeated = lookout.unanswered;
+        let is_resent = lookout.unanswered;
         let ear = lookout.is_told.then_some(self.ear);
         lookout.begin(now);
-        if !is_repeated {
+        if !is_resent {
             self.names[partition].next_call();
         }
         let bytes = BYTES.saturating_sub(self.bytes_in_flight) / 4;
         let request = TakeRequest {
             call: self.names[partition].call_name(),
             partition,
-            limit: room.due.min(TAKE),
-            limit_ahead: room.ahead.min(TAKE),
+            wanted: room.due.min(TAKE),
+            wanted_ahead: room.ahead.min(TAKE),
             ear,
             bytes: bytes.max(FEWEST_BYTES),
-            is_repeated,
+            is_resent,
         };
-        self.jobs_in_flight += request.limit;
+        self.jobs_in_flight += request.wanted;
         self.bytes_in_flight += request.bytes;
         let (queue, settings) = (self.desk.queue.clone(), self.desk.settings);
         self.in_flight.push(take(queue, settings, request).boxed());
@@ -203,7 +203,7 @@ impl Takes {
 
     /// Takes note of an answer, and returns the claims in it.
     pub(super) fn taken(&mut self, (request, taken): Answered) -> Vec<Claim> {
-        self.jobs_in_flight -= request.limit;
+        self.jobs_in_flight -= request.wanted;
         self.bytes_in_flight -= request.bytes;
         let now = Instant::now();
         let lookout = &mut self.lookouts[request.partition];
@@ -252,34 +252,32 @@ impl Takes {
     }
 
     /// Has others told of due jobs in place of this worker, wherever Redis lists it.
-    pub(super) fn leave(&mut self, goodbye: &Goodbye) {
+    pub(super) fn leave(&mut self) {
         let deadline = Instant::now() + CALL_LIMIT;
         let closed = self
             .lookouts
             .iter_mut()
             .enumerate()
             .filter_map(|(partition, lookout)| {
-                let goodbye = mem::take(&mut lookout.is_listed).then(|| goodbye.clone())?;
+                let unanswered = mem::take(&mut lookout.is_listed).then(|| self.desk.given_back.token())?;
                 let close = Edit::Close { worker: self.ear };
                 Some((
                     partition,
-                    Operation::new(&close, deadline, move |_| drop(goodbye)),
+                    Operation::new(&close, deadline, move |_| drop(unanswered)),
                 ))
             });
         self.desk.send(closed.collect());
     }
 
     /// Undoes the takes whose answers never came.
-    pub(super) fn give_back_unanswered(&mut self, goodbye: &Goodbye) {
+    pub(super) fn give_back_unanswered(&mut self) {
         for (partition, lookout) in self.lookouts.iter_mut().enumerate() {
             if mem::take(&mut lookout.unanswered) {
-                let (queue, goodbye) = (self.desk.queue.clone(), goodbye.clone());
+                let queue = self.desk.queue.clone();
                 let call = give_back(&queue.partitions[partition], &self.names[partition].call_name());
                 // A job that cannot be given back is delivered again when its lease has expired.
-                tokio::spawn(async move {
-                    let _goodbye = goodbye;
-                    queue.ask(call).await.map(drop)
-                });
+                let given_back = async move { queue.ask(call).await.map(drop) };
+                self.desk.given_back.spawn(given_back);
             }
         }
     }

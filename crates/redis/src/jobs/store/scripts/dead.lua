@@ -3,9 +3,9 @@
 -- `room` is how many bytes of payload the reply may have. Returns for each job its id, payload, the size of that, attempts, the time of
 -- its death, and its last error. A payload that alone is too large is left out.
 local dead, state, payload = unpack(KEYS)
-local offset, limit, room = unpack(ARGV)
-offset, limit, room = tonumber(offset), math.min(tonumber(limit), 100), tonumber(room)
-local found = redis.call('ZRANGE', dead, offset, offset + limit - 1, 'WITHSCORES')
+local offset, wanted, room = unpack(ARGV)
+offset, wanted, room = tonumber(offset), math.min(tonumber(wanted), 100), tonumber(room)
+local found = redis.call('ZRANGE', dead, offset, offset + wanted - 1, 'WITHSCORES')
 local reply, whole = {}, room
 for entry = 1, #found, 2 do
   local id = found[entry]
@@ -14,7 +14,7 @@ for entry = 1, #found, 2 do
   local size = redis.call('HSTRLEN', payload, id)
   if size > room and size <= whole then break end
   -- What Redis has lost of it is nothing.
-  local attempts, failure = string.match(redis.call('HGET', state, id) or '', '^%S+ (%d+) %d+ %d+ ?(.*)$')
+  local attempts, failure = string.match(redis.call('HGET', state, id) or '', '^%S+ (%d+) %d+ [%d-]+ ?(.*)$')
   if not attempts or #attempts > 9 then attempts = '0' end
   local body = ''
   if size <= room then

@@ -7,7 +7,7 @@ for _, found in ipairs({ { due, 'waiting' }, { claimed, 'waiting' }, { running, 
   local score = redis.call('ZSCORE', set, id)
   if score then
     -- Of one whose state is lost or damaged: nothing.
-    local attempts, at, failure = string.match(redis.call('HGET', state, id) or '', '^%S+ (%d+) (%d+) %d+ ?(.*)$')
+    local attempts, at, failure = string.match(redis.call('HGET', state, id) or '', '^%S+ (%d+) (%d+) [%d-]+ ?(.*)$')
     if not attempts or #attempts > 9 or #at > 16 then attempts, at, failure = '0', '0', '' end
     if set == due then at = string.format('%.0f', math.max(0, math.min(score, 9e15))) end
     return { name, at, attempts, failure }

@@ -6,7 +6,7 @@ local wrong = wrong_type({ due, claimed, watching }, { state })
 if wrong then return wrong end
 
 local returned = 0
-if is_repeated then
+if is_resent then
   for _, id in ipairs(cmsgpack.unpack(last_reply)) do
     local owner, attempts, at, limit, failure = read(id)
     if owner == token and call('ZSCORE', claimed, id) then

@@ -8,14 +8,15 @@
 --   dead     ran out of attempts, or was buried; the score is when
 -- `state` holds "token attempts due limit error" for each job that is claimed, was ever started or has failed: the token is "-" while
 -- nobody holds the job, and begins with "!" once a job that runs has been cancelled; the limit is the number of attempts under which it
--- was started last, 0 for one that was never delivered or has failed for its payload since; the error is that of its last attempt, and may be missing.
+-- was started last, "-" for one that was never delivered or has failed for its payload since; the error is that of its last attempt, and
+-- may be missing.
 -- `repeats` holds the grid of each job that comes again after it was done: its first point, and the distance of two.
 -- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a worker counts as there. Those in
 -- `watching`, a few, look when a job becomes due and are told of one that is due earlier. Those in `idle` are told when one of the few
 -- has no more room. So a due job costs a few takes, however many workers are idle.
 -- `settings` holds "paused" while no job may start, "running": how many may run at once, if that is limited, and "keep": how many dead
 -- jobs are kept, and for how long.
--- `last_calls` holds the last call of each sender: its name, its time and its reply. A repeated call answers as the first did. One that finds
+-- `last_calls` holds the last call of each sender: its name, its time and its reply. A call that is sent again answers as it did at first. One that finds
 -- another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
 -- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves to another node, Redis runs
 -- no script with a key that does not.
@@ -38,8 +39,8 @@ local paused, most_running = unpack(call('HMGET', settings, 'paused', 'running')
 local is_paused = paused ~= false
 local idle_workers = call('ZCOUNT', idle, '-inf', '(+inf')
 local past, last_reply = match(call('HGET', last_calls, sender) or '', '^(%S+) %d+ (.*)$')
-local is_repeated = past == name
-local is_late = past and not is_repeated and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
+local is_resent = past == name
+local is_late = past and not is_resent and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
 
 -- All that follows is in a function, as what is above it is passed on from function to function there. Lua searches for each variable of its
 -- own that a function uses whenever it makes that function, which took a tenth of a short call.
@@ -66,11 +67,14 @@ local function exact(value)
   return string.format('%d%09d', (value - low) / 1e9, low)
 end
 
+-- In place of the limit of a job that was never delivered.
+local NEVER = '-'
+
 -- Who holds a job, its attempts, its due time, the limit of its attempts and its last error. Of one whose state is lost or damaged:
 -- nobody, none and now.
 local function parse(stored)
-  local owner, attempts, at, limit, failure = match(stored or '', '^(%S+) (%d+) (%d+) (%d+) ?(.*)$')
-  if not owner or #attempts > 9 or #at > 16 then return '-', '0', exact(now), '0', '' end
+  local owner, attempts, at, limit, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
+  if not owner or #attempts > 9 or #at > 16 then return '-', '0', exact(now), NEVER, '' end
   return owner, attempts, at, limit, failure
 end
 
@@ -91,7 +95,7 @@ end
 local function wait(from, id, attempts, at, limit, failure)
   call('ZADD', due, at, id)
   if from ~= due then call('ZREM', from, id) end
-  if attempts == '0' and limit == '0' and failure == '' then
+  if attempts == '0' and limit == NEVER and failure == '' then
     call('HDEL', state, id)
   else
     write(id, '-', attempts, at, limit, failure)
@@ -128,7 +132,7 @@ end
 
 -- Lets a job that comes again wait for the next point of its grid.
 local function come_again(from, id, at, first, every)
-  wait(from, id, '0', exact(next_point(first, every, at)), '0', '')
+  wait(from, id, '0', exact(next_point(first, every, at)), NEVER, '')
 end
 
 -- How many dead jobs are kept, and for how many microseconds, unless a handle has said so: as Sidekiq does.
@@ -163,7 +167,7 @@ local function bury(from, id, attempts, at, failure)
     call('HSET', payload, buried, call('HGET', payload, id) or '')
   end
   call('ZADD', dead, exact(now), buried)
-  write(buried, '-', attempts, at, '0', failure)
+  write(buried, '-', attempts, at, NEVER, failure)
   if every then
     come_again(from, id, at, first, every)
   else
@@ -179,13 +183,13 @@ local function fail(from, id, attempts, at, most, failure)
   if tonumber(attempts) >= most then
     bury(from, id, attempts, at, failure)
   else
-    wait(from, id, attempts, exact(now + 1000000), '0', failure)
+    wait(from, id, attempts, exact(now + 1000000), NEVER, failure)
   end
 end
 
 -- Lets go of a job that was cancelled while it ran, once its worker has confirmed that or its lease has ended. It may have been scheduled
 -- to repeat again meanwhile. Returns whether it waits then.
-local function let_go(from, id)
+local function end_cancelled(from, id)
   local first, every = grid_of(call('HGET', repeats, id))
   if every then
     come_again(from, id, '0', first, every)
@@ -304,6 +308,6 @@ if not past and call('EXISTS', unpack(KEYS)) < #KEYS and is_cluster() then
   for _, hash in ipairs({ payload, repeats, settings, last_calls }) do
     if call('EXISTS', hash) == 0 then call('HSET', hash, NOBODY, '') end
   end
-  if call('EXISTS', state) == 0 then write(NOBODY, '-', '0', '0', '0', '') end
+  if call('EXISTS', state) == 0 then write(NOBODY, '-', '0', '0', NEVER, '') end
 end
 

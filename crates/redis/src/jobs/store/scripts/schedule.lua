@@ -3,7 +3,7 @@
 -- microseconds or when it is due, the distance of two points of one that repeats, and its payload.
 -- Returns a digit for each job: 0 where its id is taken, 1 where it was scheduled; for one that repeats also 2 where it is there already
 -- as it is asked for, and 3 where its distance or its payload was changed.
-if is_repeated then return last_reply end
+if is_resent then return last_reply end
 if is_late then return refuse() end
 
 local repeats_some = false

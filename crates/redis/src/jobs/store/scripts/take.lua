@@ -1,4 +1,4 @@
--- Sweeps a partition: what a worker lost comes again or is dead, and up to `limit` jobs are claimed that come due.
+-- Sweeps a partition: what a worker lost comes again or is dead, and up to `wanted` jobs are claimed that come due.
 -- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has more than that has its
 -- payload read by fetch.lua, and what has more than `largest` is not delivered.
 -- It is told how many jobs it may claim, and how many up to one that is not due; whether an earlier call may have been lost; the largest
@@ -8,11 +8,10 @@
 -- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered
 -- or has failed before; and a list of the jobs that cannot be delivered, each with its id and the reason.
 local token = unpack(ARGV, 3)
-local limit, limit_ahead, ahead, lease, most, again, largest, room, worker = unpack(ARGV, 4)
-limit, limit_ahead, ahead, lease, most = tonumber(limit), tonumber(limit_ahead), tonumber(ahead), tonumber(lease), tonumber(most)
-largest, room, again = tonumber(largest), tonumber(room), again == '1'
-local claims, refused = {}, {}
-local reply = { '', '', '', '', '', claims, refused }
+local wanted, wanted_ahead, ahead, lease, limit, resent, largest, room, worker = unpack(ARGV, 4)
+wanted, wanted_ahead, ahead, lease, limit = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(limit)
+largest, room, resent = tonumber(largest), tonumber(room), resent == '1'
+local stored, listed, claims, refused = '', '', {}, {}
 
 -- The error of a job whose worker has died or was cut off, or that has taken longer than it may.
 local RAN_OUT = 'its lease ran out'
@@ -56,12 +55,12 @@ end
 -- that are idle, also by how much later than those that watch it looks.
 local function enlist(given)
   if worker == '' then return true end
-  if given < limit then
+  if given < wanted then
     for _, set in ipairs(idle_workers > 0 and { watching, idle } or { watching }) do
       local gone = call('ZRANGE', set, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
       if gone[1] then call('ZREM', set, unpack(gone)) end
     end
-    reply[5] = 'listed'
+    listed = 'listed'
     if call('ZSCORE', watching, worker) or watchers() < WATCHERS then
       call('ZADD', watching, exact(now + SEEN_FOR), worker)
       call('ZREM', idle, worker)
@@ -70,12 +69,12 @@ local function enlist(given)
     call('ZADD', idle, exact(now + SEEN_FOR), worker)
     local others = call('ZCOUNT', idle, '-inf', '(+inf') - 1
     if others >= FEW then return false end
-    reply[5] = 'few'
+    listed = 'few'
     return false, OVERDUE + others * APART
   end
-  if limit > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
+  if wanted > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
     -- Nobody could watch in its place.
-    if call('ZSCORE', watching, worker) then reply[5] = 'listed' end
+    if call('ZSCORE', watching, worker) then listed = 'listed' end
   else
     local next_due = first(due)
     leave(worker, next_due and tonumber(next_due) <= now and WATCHERS or 0)
@@ -83,26 +82,23 @@ local function enlist(given)
   return true
 end
 
--- The reply's head is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment at
--- which the reply arrives, and what has passed by then makes its jobs late.
+-- Returns the reply, which is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment
+-- at which the reply arrives, and what has passed by then makes its jobs late.
 local function finish(given)
   local watches, later = enlist(given)
   local next_due = first(due)
   -- Where no more jobs may run, the end of one wakes those that watch.
   if next_due and tonumber(next_due) <= now + ahead and room_in(running, claimed) == 0 then next_due = nil end
   if ended_jobs[1] then first_job = first(running) end
-  if ended_claims[1] or is_repeated or given > 0 then first_claim = first(claimed) end
+  if ended_claims[1] or is_resent or given > 0 then first_claim = first(claimed) end
   local next_end = first_claim or first_job
   if first_claim and first_job and tonumber(first_job) < tonumber(first_claim) then next_end = first_job end
-  reply[1] = exact(clock())
-  for place, at in pairs({ [2] = next_due or nil, [3] = next_end or nil }) do
-    if watches then
-      reply[place] = at
-    elseif later then
-      reply[place] = exact(math.max(at, now) + later)
-    end
+  local function told(at)
+    if not at then return '' end
+    if watches then return at end
+    return later and exact(math.max(at, now) + later) or ''
   end
-  return reply
+  return { exact(clock()), told(next_due), told(next_end), stored, listed, claims, refused }
 end
 
 local function add(list, ...)
@@ -115,15 +111,15 @@ local function add_job(id, size, attempts, at, stored_limit)
     body = call('HGET', payload, id)
     room = room - size
   end
-  add(claims, id, body, exact(size), attempts, at, (stored_limit ~= '0' or attempts ~= '0') and '1' or '0')
+  add(claims, id, body, exact(size), attempts, at, (stored_limit ~= NEVER or attempts ~= '0') and '1' or '0')
 end
 
 local has_dead = call('ZCARD', dead) > 0
 local wrong = wrong_type({ due, watching }, { state, payload, repeats })
 if wrong then return wrong end
 
--- A repeated take answers with what the first one claimed and still holds.
-if is_repeated then
+-- A take that is sent again answers with what it claimed at first and still holds.
+if is_resent then
   local ids = cmsgpack.unpack(last_reply)
   for _, id in ipairs(ids) do
     local owner, attempts, at, stored_limit = read(id)
@@ -132,7 +128,7 @@ if is_repeated then
       add_job(id, call('HSTRLEN', payload, id), attempts, at, stored_limit)
     end
   end
-  reply[4] = '1'
+  stored = '1'
   return finish(#ids)
 end
 
@@ -140,10 +136,10 @@ local returned = 0
 for _, id in ipairs(ended_jobs) do
   local owner, attempts, at, stored_limit = read(id)
   -- Of one whose state is lost, no limit is known.
-  local attempts_limit = stored_limit == '0' and most or tonumber(stored_limit)
+  local attempts_limit = tonumber(stored_limit) or limit
   local waits = true
   if string.sub(owner, 1, 1) == '!' then
-    waits = let_go(running, id)
+    waits = end_cancelled(running, id)
   elseif tonumber(attempts) >= attempts_limit then
     waits = bury(running, id, attempts, at, RAN_OUT)
   else
@@ -175,7 +171,7 @@ end
 
 local gone, ids = {}, {}
 local found = {}
-local allowed = math.min(limit, 60)
+local allowed = math.min(wanted, 60)
 if allowed > 0 then allowed = math.min(allowed, room_in(running, claimed)) end
 if allowed > 0 then
   found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, allowed, 'WITHSCORES')
@@ -191,7 +187,7 @@ if found[1] then
     local _, attempts, _, stored_limit, failure = parse(states[n])
     local score = tonumber(found[2 * n])
     -- What is not due yet leaves room for what is.
-    if score > now and n > limit_ahead then break end
+    if score > now and n > wanted_ahead then break end
     local at = exact(score)
     local size = call('HSTRLEN', payload, id)
     local why = foreign(id)
@@ -200,7 +196,7 @@ if found[1] then
       add(refused, string.sub(id, 1, 64), why)
     elseif size > largest then
       why = 'its payload of ' .. size .. ' bytes is larger than the ' .. largest .. ' bytes that the worker accepts'
-      fail(due, id, attempts, at, most, why)
+      fail(due, id, attempts, at, limit, why)
       add(refused, id, why)
     elseif size > room and size <= whole then
       -- The next take has room for it.
@@ -229,11 +225,11 @@ if found[1] then
 end
 
 -- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
-if #ids > 0 or again then
+if #ids > 0 or resent then
   remember(cmsgpack.pack(ids))
-  reply[4] = '1'
+  stored = '1'
 end
-finish(#ids)
+local reply = finish(#ids)
 -- What came back and is not taken here is for the others.
 if returned > 0 then
   local next_due = first(due)

@@ -4,7 +4,7 @@
 -- Returns a number for each change, with a space between two: 0 where the job was not as the change wants it, and else what each says.
 --
 -- Starts and dones, which every job needs, are carried out together, whatever their order: a few commands for all of a batch.
-if is_repeated then return last_reply end
+if is_resent then return last_reply end
 if is_late then return refuse() end
 
 local answers = {}
@@ -22,8 +22,8 @@ local function wait_again(from, id, attempts, at, limit, failure)
   wake_if_first(id)
 end
 
-local function let_go_again(from, id)
-  if let_go(from, id) then wake_if_first(id) end
+local function end_cancelled_again(from, id)
+  if end_cancelled(from, id) then wake_if_first(id) end
 end
 
 -- The starts and the dones that are yet to be carried out, and the number of each in the batch.
@@ -54,7 +54,7 @@ local function carry_out_dones()
         held[#held + 1] = id
       end
     elseif till and owner == '!' .. token then
-      let_go_again(running, id)
+      end_cancelled_again(running, id)
     end
   end
   if held[1] then
@@ -119,9 +119,9 @@ local function other_changes()
 
   -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
   local of_holders = {
-    -- Takes back a start. The limit of one that was never delivered is 0 again.
+    -- Takes back a start.
     undo_start = { from = { running }, act = function(from, id, given, attempts, at, limit, failure)
-      wait_again(from, id, exact(attempts - 1), at, given.was_delivered == '1' and limit or '0', failure)
+      wait_again(from, id, exact(attempts - 1), at, given.was_delivered == '1' and limit or NEVER, failure)
     end },
     give_back = { from = { claimed }, act = function(from, id, _, attempts, at, limit, failure)
       wait_again(from, id, attempts, at, limit, failure)
@@ -158,7 +158,7 @@ local function other_changes()
     local id, token = given.id, given.token
     local owner, attempts, at, limit, failure = read(id)
     if owner == '!' .. token then
-      if change ~= 'renew' and call('ZSCORE', running, id) then let_go_again(running, id) end
+      if change ~= 'renew' and call('ZSCORE', running, id) then end_cancelled_again(running, id) end
       return '0'
     end
     if owner ~= token then return '0' end
@@ -183,14 +183,14 @@ local function other_changes()
   end
 
   -- Acts on so many dead jobs, and returns how many they were.
-  local function of_dead(limit, act)
-    local found = call('ZRANGE', dead, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, math.min(tonumber(limit), 100))
+  local function of_dead(count, act)
+    local found = call('ZRANGE', dead, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, math.min(tonumber(count), 100))
     for _, id in ipairs(found) do act(dead, id) end
     return tostring(#found)
   end
 
   local function revive(from, id)
-    wait_again(from, id, '0', exact(now), '0', '')
+    wait_again(from, id, '0', exact(now), NEVER, '')
   end
 
   local of_others = {
@@ -215,8 +215,8 @@ local function other_changes()
     end,
     revive = function(given) return of_anybody(given.id, { dead }, function(from) revive(from, given.id) end) end,
     purge = function(given) return of_anybody(given.id, { dead }, function(from) forget(from, given.id) end) end,
-    revive_dead = function(given) return of_dead(given.limit, revive) end,
-    purge_dead = function(given) return of_dead(given.limit, forget) end,
+    revive_dead = function(given) return of_dead(given.count, revive) end,
+    purge_dead = function(given) return of_dead(given.count, forget) end,
     pause = function()
       local changed = call('HSET', settings, 'paused', '1') == 1
       is_paused = true
@@ -267,8 +267,8 @@ local function other_changes()
     reschedule = { 'id', 'delay' },
     revive = { 'id' },
     purge = { 'id' },
-    revive_dead = { 'limit' },
-    purge_dead = { 'limit' },
+    revive_dead = { 'count' },
+    purge_dead = { 'count' },
     pause = {},
     resume = {},
     keep_dead = { 'count', 'age' },

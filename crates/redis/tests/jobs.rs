@@ -10,12 +10,12 @@ use std::{
 use futures::{FutureExt, StreamExt, future::join_all};
 use support::{
     connect,
-    jobs::{Jobs, next, queue},
+    jobs::{Jobs, counts, counts_become, key, next, queue},
     server::Server,
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{Cancelled, Counts, DelayedJobs, Error, Notifications, Worker};
+use tickwheel_redis::{Cancelled, DelayedJobs, Error, Notifications, Worker};
 use tokio::time::sleep;
 
 mod support;
@@ -32,25 +32,6 @@ fn worker(jobs: &Jobs) -> Worker {
     jobs.worker().lease(LEASE).start()
 }
 
-async fn assert_counts(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
-    let Counts {
-        waiting: w,
-        running: r,
-        dead: d,
-        ..
-    } = jobs.counts().await.unwrap();
-    assert_eq!((w, r, d), (waiting, running, dead), "waiting, running, dead");
-}
-
-/// Waits until the counts are these.
-async fn counts_become(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
-    until(|| async {
-        let counts = jobs.counts().await.unwrap();
-        (counts.waiting, counts.running, counts.dead) == (waiting, running, dead)
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn a_job_is_delivered_when_it_is_due_and_is_gone_when_it_is_done() {
     let server = Server::start();
@@ -58,7 +39,7 @@ async fn a_job_is_delivered_when_it_is_due_and_is_gone_when_it_is_done() {
     let before = server.time();
     assert!(jobs.schedule("a", 300 * MS, b"payload").await.unwrap());
     let after = server.time();
-    assert_counts(&jobs, 1, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
 
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
@@ -68,13 +49,13 @@ async fn a_job_is_delivered_when_it_is_due_and_is_gone_when_it_is_done() {
         (job.id(), job.payload(), job.attempt()),
         ("a", &b"payload"[..], 1)
     );
-    assert_counts(&jobs, 0, 1, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 1, 0]);
     assert!(job.lost().now_or_never().is_none());
 
     let lost = job.lost();
     assert!(job.done().await.unwrap());
     soon(lost).await;
-    assert_counts(&jobs, 0, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
     assert!(
         jobs.schedule("a", HOUR, b"").await.unwrap(),
         "an id is free again after done"
@@ -94,7 +75,7 @@ async fn an_id_is_scheduled_once_while_it_waits_runs_or_is_dead() {
     assert!(!jobs.schedule("a", HOUR, b"third").await.unwrap());
     assert!(job.bury().await.unwrap());
     assert!(!jobs.schedule("a", HOUR, b"fourth").await.unwrap());
-    assert_counts(&jobs, 0, 0, 1).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 1]);
     assert!(jobs.purge("a").await.unwrap());
     assert!(jobs.schedule("a", HOUR, b"fifth").await.unwrap());
 }
@@ -148,7 +129,7 @@ async fn due_times_in_the_past_now_and_in_ten_years() {
         job.done().await.unwrap();
     }
     assert!(tokio::time::timeout(100 * MS, worker.next()).await.is_err());
-    assert_counts(&jobs, 3, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [3, 0, 0]);
     // None of them is beyond what a score holds exactly.
     for id in ["late", "later", "never"] {
         assert!(jobs.reschedule(id, Duration::ZERO).await.unwrap());
@@ -239,7 +220,7 @@ async fn cancel_and_reschedule_of_what_waits_runs_is_dead_or_unknown() {
     jobs.schedule("b", HOUR, b"").await.unwrap();
     assert_eq!(jobs.cancel("b").await.unwrap(), Cancelled::Waiting);
     assert_eq!(jobs.cancel("b").await.unwrap(), Cancelled::Absent);
-    assert_counts(&jobs, 0, 0, 1).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 1]);
 }
 
 #[tokio::test]
@@ -252,11 +233,11 @@ async fn a_claim_is_not_a_delivery() {
     let mut prefetching = jobs.worker().lease(LEASE).prefetch(10).start();
     let first = next(&mut prefetching).await;
     assert_eq!(first.id(), "0");
-    assert_counts(&jobs, 9, 1, 0).await;
+    assert_eq!(counts(&jobs).await, [9, 1, 0]);
     assert_eq!(jobs.cancel("1").await.unwrap(), Cancelled::Waiting);
     assert!(jobs.reschedule("2", HOUR).await.unwrap());
     assert_eq!(next(&mut prefetching).await.id(), "3");
-    assert_counts(&jobs, 7, 2, 0).await;
+    assert_eq!(counts(&jobs).await, [7, 2, 0]);
 
     // Dropped, it gives the others back at once, with no attempt counted, and keeps what was delivered.
     drop(prefetching);
@@ -267,7 +248,7 @@ async fn a_claim_is_not_a_delivery() {
         job.done().await.unwrap();
     }
     // The third was dropped, and runs until its lease ends.
-    assert_counts(&jobs, 1, 2, 0).await;
+    assert_eq!(counts(&jobs).await, [1, 2, 0]);
     assert!(first.done().await.unwrap());
 }
 
@@ -320,7 +301,7 @@ async fn a_job_that_is_dropped_comes_again_after_its_lease_until_it_is_dead() {
     let job = next(&mut worker).await;
     assert_eq!((job.id(), job.payload(), job.attempt()), ("a", &b"x"[..], 1));
     assert!(job.done().await.unwrap());
-    assert_counts(&jobs, 0, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 #[tokio::test]
@@ -337,7 +318,7 @@ async fn retries_count_attempts_and_the_last_one_buries() {
         due = job.due() + 100 * MS;
         assert!(job.retry_after(100 * MS).await.unwrap());
     }
-    assert_counts(&jobs, 0, 0, 1).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 1]);
     assert_eq!(jobs.dead(1).await.unwrap()[0].attempts(), 3);
 }
 
@@ -367,7 +348,7 @@ async fn dead_jobs_are_listed_by_pages_revived_and_purged() {
         .take(250)
         .for_each_concurrent(50, |job| async { assert!(job.unwrap().bury().await.unwrap()) });
     soon(buried).await;
-    assert_counts(&jobs, 0, 0, 250).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 250]);
     let dead = jobs.dead(usize::MAX).await.unwrap();
     assert_eq!(
         dead.iter()
@@ -382,7 +363,7 @@ async fn dead_jobs_are_listed_by_pages_revived_and_purged() {
     assert!(!jobs.revive("17").await.unwrap());
     assert!(jobs.purge("18").await.unwrap());
     assert!(!jobs.purge("18").await.unwrap());
-    assert_counts(&jobs, 1, 0, 248).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 248]);
 }
 
 #[tokio::test]
@@ -401,7 +382,7 @@ async fn a_lease_is_renewed_for_as_long_as_the_job_lives() {
         () = sleep(SHORT * 3) => {}
     }
     assert!(job.done().await.unwrap());
-    assert_counts(&jobs, 0, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 #[tokio::test]
@@ -419,7 +400,7 @@ async fn finishing_a_lost_job_is_false_and_changes_nothing() {
     ];
     // As if the lease had run out while the network was away: the client does not know.
     for id in ["a", "b", "c"] {
-        let _: i64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:running", "1", id]);
+        let _: i64 = server.command(&["ZADD", &key("running"), "1", id]);
     }
     let mut second = worker(&jobs);
     let held = [
@@ -432,7 +413,7 @@ async fn finishing_a_lost_job_is_false_and_changes_nothing() {
     assert!(!a.done().await.unwrap());
     assert!(!b.retry_after(Duration::ZERO).await.unwrap());
     assert!(!c.bury().await.unwrap());
-    assert_counts(&jobs, 0, 3, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 3, 0]);
     for job in held {
         assert!(job.done().await.unwrap());
     }
@@ -445,7 +426,7 @@ async fn a_renewal_that_is_refused_says_that_the_job_is_lost() {
     jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
     let mut worker = jobs.worker().lease(10 * SECOND).start();
     let job = next(&mut worker).await;
-    let _: i64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:running", "1", "a"]);
+    let _: i64 = server.command(&["ZADD", &key("running"), "1", "a"]);
     let began = Instant::now();
     soon(job.lost()).await;
     // Long before the lease would have run out by itself.
@@ -552,7 +533,7 @@ async fn handles_with_other_settings_are_of_the_same_queue() {
         ),
         "{error}"
     );
-    assert_counts(&queue(&server, "q").await.partitions(4), 1, 0, 0).await;
+    assert_eq!(counts(&queue(&server, "q").await.partitions(4)).await, [1, 0, 0]);
     for wrong in [0, 1025] {
         let error = queue(&server, "other")
             .await
@@ -565,7 +546,7 @@ async fn handles_with_other_settings_are_of_the_same_queue() {
             "{error}"
         );
     }
-    assert_counts(&queue(&server, "other").await, 0, 0, 0).await;
+    assert_eq!(counts(&queue(&server, "other").await).await, [0, 0, 0]);
 }
 
 #[tokio::test]
@@ -723,17 +704,17 @@ async fn a_snoozed_job_comes_again_with_the_same_attempt() {
     // It waits, and can be cancelled and rescheduled.
     let job = next(&mut worker).await;
     assert!(job.snooze(HOUR).await.unwrap());
-    assert_counts(&jobs, 1, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
     assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
     let job = next(&mut worker).await;
-    let _: i64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:running", "1", "a"]);
+    let _: i64 = server.command(&["ZADD", &key("running"), "1", "a"]);
     assert!(!job.snooze(HOUR).await.unwrap(), "it was lost");
     // It comes again as one whose worker has died, for the last time.
     let mut other = jobs.worker().lease(LEASE).attempts(3).start();
     let job = next(&mut other).await;
     assert_eq!(job.attempt(), 3);
     assert!(job.bury().await.unwrap());
-    assert_counts(&jobs, 0, 0, 1).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 1]);
 }
 
 #[tokio::test]
@@ -829,7 +810,7 @@ async fn the_attempts_of_a_delivery_are_those_of_its_worker() {
     let mut one = jobs.worker().lease(LEASE).attempts(1).start();
     let job = next(&mut one).await;
     assert_eq!(job.attempt(), 2);
-    assert_counts(&jobs, 0, 1, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 1, 0]);
     // This one is under one attempt.
     assert!(job.retry_after(Duration::ZERO).await.unwrap());
     counts_become(&jobs, 0, 0, 1).await;

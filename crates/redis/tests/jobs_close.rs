@@ -10,6 +10,7 @@ use redis::{
 use support::{
     connect,
     faulty::{Fault, Faulty, says},
+    jobs::entries,
     server::Server,
     soon,
 };
@@ -54,10 +55,6 @@ impl ConnectionLike for UndoesLate {
     }
 }
 
-fn running(server: &Server) -> u64 {
-    server.command(&["ZCARD", "tickwheel:jobs:{q:0}:running"])
-}
-
 /// The starts are answered one after the other, each of which wakes the engine that waits for the last of them.
 /// Whatever the engine does at that moment, what was started has gone back when `close` returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -83,7 +80,7 @@ async fn starts_that_are_answered_while_a_worker_is_closed_have_gone_back() {
             assert!(job.snooze(Duration::ZERO).await.unwrap());
         }
         soon(worker.close()).await;
-        assert_eq!(running(&server), 0, "in round {round}");
+        assert_eq!(entries(&server, "running"), 0, "in round {round}");
     }
 }
 
@@ -113,10 +110,10 @@ async fn starts_that_are_being_undone_when_a_worker_is_closed_have_gone_back() {
     let mut worker = jobs.worker().concurrency(3).start();
     assert!(worker.next().now_or_never().is_none());
     soon(begins.notified()).await;
-    assert_eq!(running(&server), 3);
+    assert_eq!(entries(&server, "running"), 3);
     let close = async {
         soon(worker.close()).await;
-        assert_eq!(running(&server), 0);
+        assert_eq!(entries(&server, "running"), 0);
     };
     let go_on = async {
         sleep(Duration::from_millis(100)).await;

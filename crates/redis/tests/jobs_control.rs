@@ -15,7 +15,7 @@ use redis::Cmd;
 use support::{
     connect,
     faulty::{Fault, Faulty, says},
-    jobs::{Jobs, next, queue},
+    jobs::{Jobs, counts_become, entries, key, next, queue},
     server::Server,
     soon, until,
 };
@@ -32,18 +32,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn worker(jobs: &Jobs) -> Worker {
     jobs.worker().lease(HOUR).start()
-}
-
-async fn counts_become(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
-    until(|| async {
-        let counts = jobs.counts().await.unwrap();
-        (counts.waiting, counts.running, counts.dead) == (waiting, running, dead)
-    })
-    .await;
-}
-
-fn count(server: &Server, set: &str) -> u64 {
-    server.command(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{set}")])
 }
 
 #[tokio::test]
@@ -134,7 +122,7 @@ async fn a_job_that_is_cancelled_behind_a_renewal_in_flight_is_lost() {
     let (first, second) = (next(&mut worker).await, next(&mut worker).await);
     // It listens.
     sleep(SECOND).await;
-    let lease_ends = || -> String { server.command(&["ZSCORE", "tickwheel:jobs:{q:0}:running", "second"]) };
+    let lease_ends = || -> String { server.command(&["ZSCORE", &key("running"), "second"]) };
     let before = lease_ends();
     is_slow.store(true, SeqCst);
     assert_eq!(operator.cancel("first").await.unwrap(), Cancelled::Running);
@@ -219,13 +207,12 @@ async fn a_job_that_is_cancelled_between_its_start_and_its_delivery_is_gone() {
     let mut worker = jobs.worker().lease(HOUR).start();
     assert!(worker.next().now_or_never().is_none());
     until(|| async {
-        let listeners: (String, u64) =
-            server.command(&["PUBSUB", "NUMSUB", "tickwheel:jobs:{q:0}:sooner:renew"]);
+        let listeners: (String, u64) = server.command(&["PUBSUB", "NUMSUB", &key("sooner:renew")]);
         listeners.1 == 1
     })
     .await;
     assert!(operator.schedule("a", Duration::ZERO, b"").await.unwrap());
-    until(|| async { count(&server, "running") == 1 }).await;
+    until(|| async { entries(&server, "running") == 1 }).await;
     assert_eq!(operator.cancel("a").await.unwrap(), Cancelled::Running);
     // Its renewal is sent behind the answer to its start.
     sleep(300 * MS).await;
@@ -234,7 +221,7 @@ async fn a_job_that_is_cancelled_between_its_start_and_its_delivery_is_gone() {
     // What is asked for after the renewal is answered after it.
     assert_eq!(jobs.cancel("none").await.unwrap(), Cancelled::Absent);
     assert!(worker.next().now_or_never().is_none());
-    until(|| async { count(&server, "running") == 0 }).await;
+    until(|| async { entries(&server, "running") == 0 }).await;
     assert!(operator.schedule("a", HOUR, b"").await.unwrap(), "its id is free");
 }
 
@@ -475,7 +462,7 @@ async fn dead_jobs_are_revived_and_purged_in_batches() {
     counts_become(&jobs, 15, 0, JOBS as u64 - 40).await;
     assert_eq!(jobs.revive_dead(usize::MAX).await.unwrap(), JOBS as u64 - 40);
     counts_become(&jobs, JOBS as u64 - 25, 0, 0).await;
-    assert_eq!(count(&server, "dead"), 0);
+    assert_eq!(entries(&server, "dead"), 0);
     let mut worker = worker(&jobs);
     assert_eq!(next(&mut worker).await.attempt(), 1);
 }

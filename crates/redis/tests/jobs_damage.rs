@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture};
 use support::{
-    jobs::{next, queue},
+    jobs::{key, next, queue},
     server::Server,
     soon, until,
 };
@@ -13,10 +13,6 @@ use tickwheel_redis::{Cancelled, Error};
 mod support;
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn key(what: &str) -> String {
-    format!("tickwheel:jobs:{{q:0}}:{what}")
-}
 
 /// Puts a job in each place: `running` and `claimed` under leases that have run out, of a worker whose
 /// runtime has gone.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::{FutureExt, StreamExt};
 use support::{
     connect,
-    jobs::{Jobs, next_after_errors},
+    jobs::{Jobs, entries, next_after_errors},
     proxy::{Network, Proxy},
     server::Server,
     soon, until,
@@ -42,8 +42,7 @@ async fn warm(jobs: &Jobs) {
 
 /// How many jobs are due, claimed, running and dead.
 fn places(server: &Server) -> [u64; 4] {
-    ["due", "claimed", "running", "dead"]
-        .map(|place| server.command(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{place}")]))
+    ["due", "claimed", "running", "dead"].map(|set| entries(server, set))
 }
 
 /// Loses the reply of what is asked, once it has been carried out, and lets the network recover.

@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, future::join_all};
 use support::{
     connect,
-    jobs::{Jobs, next, next_after_errors, queue},
+    jobs::{Jobs, counts, entries, key, next, next_after_errors, queue},
     server::Server,
     soon, until,
 };
@@ -25,15 +25,6 @@ const EVERY: Duration = Duration::from_millis(300);
 
 fn worker(jobs: &Jobs) -> Worker {
     jobs.worker().lease(HOUR).start()
-}
-
-async fn assert_counts(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
-    let counts = jobs.counts().await.unwrap();
-    assert_eq!(
-        (counts.waiting, counts.running, counts.dead),
-        (waiting, running, dead),
-        "waiting, running, dead"
-    );
 }
 
 /// How many points after the first one.
@@ -72,20 +63,20 @@ async fn a_job_comes_at_each_point_of_its_grid_until_it_is_cancelled() {
         // On a loaded machine one may be late by more than a period.
         assert!(place(first, job.due(), EVERY) >= n);
         assert!(job.done().await.unwrap());
-        assert_counts(&jobs, 1, 0, 0).await;
+        assert_eq!(counts(&jobs).await, [1, 0, 0]);
     }
     assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Waiting);
     assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
-    assert_counts(&jobs, 0, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
     assert!(timeout(2 * EVERY, worker.next()).await.is_err());
     for what in ["repeats", "payload", "state"] {
-        let key = format!("tickwheel:jobs:{{q:0}}:{what}");
+        let key = key(what);
         assert_eq!(server.command::<u64>(&["EXISTS", &key]), 0, "{what}");
     }
     // Its id is free, also for one that comes once.
     assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
     assert!(next(&mut worker).await.done().await.unwrap());
-    assert_counts(&jobs, 0, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 #[tokio::test]
@@ -104,9 +95,9 @@ async fn points_without_a_worker_are_made_up_by_one() {
         .unwrap()
         .as_micros()
         .to_string();
-    let _: i64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:due", &micros, "a"]);
+    let _: i64 = server.command(&["ZADD", &key("due"), &micros, "a"]);
     let grid = format!("{micros} {}", every.as_micros());
-    let _: i64 = server.command(&["HSET", "tickwheel:jobs:{q:0}:repeats", "a", &grid]);
+    let _: i64 = server.command(&["HSET", &key("repeats"), "a", &grid]);
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
     let first = job.due();
@@ -181,7 +172,7 @@ async fn its_death_is_a_job_of_its_own_and_the_grid_goes_on() {
     assert_eq!((revived.id(), revived.payload()), (dead[1].id(), &b"payload"[..]));
     assert!(revived.done().await.unwrap());
     assert!(repeated.done().await.unwrap());
-    assert_counts(&jobs, 1, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
 }
 
 #[tokio::test]
@@ -199,7 +190,7 @@ async fn cancelled_while_it_runs_it_runs_for_the_last_time() {
     soon(job.lost()).await;
     assert!(!job.done().await.unwrap());
     until(|| async { jobs.counts().await.unwrap().running == 0 }).await;
-    assert_counts(&jobs, 0, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
     assert!(timeout(2 * EVERY, worker.next()).await.is_err());
 }
 
@@ -232,7 +223,7 @@ async fn a_job_that_waits_is_changed_and_its_next_point_stays() {
     let taken = jobs.repeat("once", SECOND, SECOND, b"").await.unwrap();
     assert_eq!(taken, Repeated::Taken);
     let _ = repeat(SECOND, EVERY, b"new").await.unwrap();
-    assert_counts(&jobs, 2, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [2, 0, 0]);
 }
 
 #[tokio::test]
@@ -257,7 +248,7 @@ async fn a_job_that_runs_is_changed_and_its_next_point_stays() {
     assert!(next(&mut worker).await.done().await.unwrap());
     assert_eq!(due_after(&jobs, point).await, HOUR.as_micros());
     // What was claimed with an old payload is not delivered with it.
-    assert_counts(&jobs, 1, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
 }
 
 #[tokio::test]
@@ -271,7 +262,7 @@ async fn a_claim_is_not_delivered_with_an_old_payload() {
     );
     let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
     assert!(timeout(100 * MS, worker.next()).await.is_err());
-    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"]) == 1 }).await;
+    until(|| async { entries(&server, "claimed") == 1 }).await;
     assert_eq!(
         jobs.repeat("a", first, HOUR, b"new").await.unwrap(),
         Repeated::Changed
@@ -279,7 +270,7 @@ async fn a_claim_is_not_delivered_with_an_old_payload() {
     let job = next(&mut worker).await;
     assert_eq!((job.payload(), job.attempt()), (&b"new"[..], 1));
     assert!(job.done().await.unwrap());
-    assert_counts(&jobs, 1, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
 }
 
 #[tokio::test]
@@ -300,7 +291,7 @@ async fn repeated_after_it_was_cancelled_while_it_runs_it_comes_after_that() {
     let job = next(&mut worker).await;
     assert_eq!((job.payload(), job.attempt()), (&b"new"[..], 1));
     assert!(job.done().await.unwrap());
-    assert_counts(&jobs, 1, 0, 0).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::{
 use futures::future::pending;
 use support::{
     connect,
-    jobs::{Jobs, queue},
+    jobs::{counts_become, entries, queue},
     proxy::{Network, Proxy},
     server::Server,
     soon, until,
@@ -27,14 +27,6 @@ mod support;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-async fn counts_become(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
-    until(|| async {
-        let counts = jobs.counts().await.unwrap();
-        (counts.waiting, counts.running, counts.dead) == (waiting, running, dead)
-    })
-    .await;
-}
 
 /// What was seen of each job: its attempts, and since when.
 type Seen = Arc<Mutex<BTreeMap<String, Vec<u32>>>>;
@@ -305,16 +297,19 @@ async fn when_it_ends_everything_has_been_given_back() {
             .grace(grace)
             .until(async { ended.await.unwrap() });
         let run = tokio::spawn(run);
-        let count = |set: &str| server.command::<u64>(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{set}")]);
-        until(|| async { count("claimed") == JOBS }).await;
+        until(|| async { entries(&server, "claimed") == JOBS }).await;
         server.stop();
         end.send(()).unwrap();
         sleep(300 * MS).await;
         assert!(!run.is_finished(), "grace: {grace:?}");
         server.cont();
         soon(run).await.unwrap().unwrap();
-        assert_eq!((count("claimed"), count("due")), (0, JOBS), "grace: {grace:?}");
-        assert_eq!((count("watching"), count("idle")), (0, 0));
+        assert_eq!(
+            (entries(&server, "claimed"), entries(&server, "due")),
+            (0, JOBS),
+            "grace: {grace:?}"
+        );
+        assert_eq!((entries(&server, "watching"), entries(&server, "idle")), (0, 0));
     }
 }
 
@@ -433,8 +428,14 @@ async fn a_worker_that_is_closed_has_given_back_what_it_claimed() {
     soon(worker.close()).await;
     let counts = jobs.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running), (4, 1));
-    let count = |set: &str| server.command::<u64>(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{set}")]);
-    assert_eq!((count("claimed"), count("watching"), count("idle")), (0, 0, 0));
+    assert_eq!(
+        (
+            entries(&server, "claimed"),
+            entries(&server, "watching"),
+            entries(&server, "idle")
+        ),
+        (0, 0, 0)
+    );
     assert!(held.done().await.unwrap(), "what was yielded stays");
     // Without a server there is a limit.
     let worker = jobs.worker().start();

@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, future::join_all, stream};
 use support::{
     connect,
-    jobs::{Jobs, queue},
+    jobs::{Jobs, entries, key, queue},
     server::Server,
     soon, until,
 };
@@ -275,13 +275,13 @@ async fn workers_that_have_died_are_not_relied_upon() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
     jobs.counts().await.unwrap();
-    let watching = "tickwheel:jobs:{q:0}:watching";
+    let watching = key("watching");
     for dead in ["a", "b"] {
-        let _: i64 = server.command(&["ZADD", watching, "8000000000000000", dead]);
+        let _: i64 = server.command(&["ZADD", &watching, "8000000000000000", dead]);
     }
     let (_running, mut starts) = idle_workers(&jobs, 3).await;
     assert_eq!(
-        server.command::<i64>(&["ZCARD", watching]),
+        server.command::<i64>(&["ZCARD", &watching]),
         2,
         "all others only listen"
     );
@@ -300,7 +300,6 @@ async fn a_worker_that_ends_leaves_no_gap() {
     jobs.counts().await.unwrap();
     let (mut first, _) = idle_workers(&jobs, 2).await;
     let (_running, mut starts) = idle_workers(&jobs, 2).await;
-    let key = |what| format!("tickwheel:jobs:{{q:0}}:{what}");
     assert_eq!(server.command::<i64>(&["ZCARD", &key("idle")]), 2);
     first.shutdown().await;
     until(|| async { server.command::<i64>(&["ZCARD", &key("idle")]) == 0 }).await;
@@ -354,7 +353,7 @@ async fn short_delays_of_a_process_are_kept_by_its_workers_without_notifications
 }
 
 fn watching(server: &Server) -> Vec<String> {
-    server.command(&["ZRANGE", "tickwheel:jobs:{q:0}:watching", "0", "-1"])
+    server.command(&["ZRANGE", &key("watching"), "0", "-1"])
 }
 
 /// Workers that were killed do not count as watching once another one has looked, so it knows when to look next.
@@ -379,7 +378,7 @@ fn workers_that_were_killed_watch_no_longer() {
     alive.block_on(async {
         // Their connections are closed with their runtime.
         for worker in &before {
-            let channel = format!("tickwheel:jobs:{{q:0}}:sooner:{worker}");
+            let channel = key(&format!("sooner:{worker}"));
             until(|| async {
                 let (_, heard): (String, u64) = server.command(&["PUBSUB", "NUMSUB", &channel]);
                 heard == 0
@@ -389,7 +388,7 @@ fn workers_that_were_killed_watch_no_longer() {
         let jobs = queue(&server, "q").await;
         let mut worker = jobs.worker().start();
         let mut first = Box::pin(worker.next());
-        let idle = || -> Vec<String> { server.command(&["ZRANGE", "tickwheel:jobs:{q:0}:idle", "0", "-1"]) };
+        let idle = || -> Vec<String> { server.command(&["ZRANGE", &key("idle"), "0", "-1"]) };
         let known = || [watching(&server), idle()].concat();
         tokio::select! {
             job = &mut first => panic!("{job:?}"),
@@ -418,14 +417,11 @@ async fn workers_that_are_suspended_are_not_waited_for() {
     let jobs = queue(&server, "q").await;
     jobs.counts().await.unwrap();
     for name in ["a", "b"] {
-        suspended
-            .subscribe(format!("tickwheel:jobs:{{q:0}}:sooner:{name}"))
-            .await
-            .unwrap();
-        let _: u64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:watching", &score, name]);
+        suspended.subscribe(key(&format!("sooner:{name}"))).await.unwrap();
+        let _: u64 = server.command(&["ZADD", &key("watching"), &score, name]);
     }
     let (_workers, mut starts) = idle_workers(&queue(&server, "q").await, 3).await;
-    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:idle"]) == 3 }).await;
+    until(|| async { entries(&server, "idle") == 3 }).await;
     // Of another handle, so that nobody knows of the job but by a message.
     let mut late = Vec::new();
     for n in 0..5 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::{FutureExt, StreamExt, future::join_all};
 use support::{
     connect,
-    jobs::{next, queue, queue_on},
+    jobs::{entries, next, queue, queue_on},
     server::Server,
     soon, until,
 };
@@ -22,10 +22,6 @@ mod support;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn claimed(server: &Server) -> u64 {
-    server.command(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"])
-}
 
 #[tokio::test]
 async fn an_idle_worker_sends_less_than_a_command_a_second() {
@@ -59,7 +55,7 @@ async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_i
     jobs.schedule("a", 8 * SECOND, b"").await.unwrap();
     jobs.schedule("b", HOUR / 2, b"").await.unwrap();
     // One timer for all that is held, and one for whatever the worker does next.
-    until(|| async { claimed(&server) == 2 && wheel.pending() == 2 }).await;
+    until(|| async { entries(&server, "claimed") == 2 && wheel.pending() == 2 }).await;
     let before = server.scripts_run();
     let began = Instant::now();
     let job = next(&mut worker).await;
@@ -98,7 +94,7 @@ async fn what_is_due_at_one_tick_is_started_by_one_command() {
     }))
     .await;
     assert!(worker.next().now_or_never().is_none());
-    until(|| async { claimed(&server) == JOBS }).await;
+    until(|| async { entries(&server, "claimed") == JOBS }).await;
     let (before, began) = (server.scripts_run(), Instant::now());
     while held.len() < JOBS as usize {
         held.push(next(&mut worker).await);
@@ -154,10 +150,10 @@ async fn no_more_is_claimed_ahead_than_the_worker_has_places_free() {
     for n in 0..20 {
         jobs.schedule(&format!("later-{n}"), HOUR / 4, b"").await.unwrap();
     }
-    until(|| async { claimed(&server) > 0 }).await;
+    until(|| async { entries(&server, "claimed") > 0 }).await;
     // A sweep later, and whatever it was told of.
     sleep(6 * SECOND).await;
-    assert_eq!(claimed(&server), 2, "two of its four places are free");
+    assert_eq!(entries(&server, "claimed"), 2, "two of its four places are free");
     drop(consumer);
 }
 

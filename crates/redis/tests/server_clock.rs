@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use support::{
-    jobs::{next, queue},
+    jobs::{entries, next, queue},
     leases::leases,
     server::Server,
     soon, until,
@@ -140,7 +140,7 @@ async fn a_job_that_was_claimed_ahead_is_not_early_after_a_step_back() {
     }
     let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
     assert!(worker.next().now_or_never().is_none());
-    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"]) == 2 }).await;
+    until(|| async { entries(&server, "claimed") == 2 }).await;
     server.set_clock(-1000);
     assert_off_by(&server, -1000);
     tokio::select! {
@@ -169,7 +169,7 @@ async fn a_small_step_back_delays_a_claimed_job_by_no_more_than_itself() {
     jobs.schedule("a", 3 * SECOND, b"").await.unwrap();
     let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
     assert!(worker.next().now_or_never().is_none());
-    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"]) == 1 }).await;
+    until(|| async { entries(&server, "claimed") == 1 }).await;
     let began = Instant::now();
     server.set_clock(-2);
     let job = next(&mut worker).await;

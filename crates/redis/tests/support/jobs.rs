@@ -1,11 +1,11 @@
-//! Queues, and the jobs that workers yield.
+//! Queues, the jobs that workers yield, and what Redis has of them.
 
 use futures::StreamExt;
 use redis::aio::ConnectionManager;
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Job, Notifications, Worker};
 
-use super::{connect, server::Server, soon};
+use super::{connect, server::Server, soon, until};
 
 pub type Jobs = DelayedJobs<ConnectionManager>;
 
@@ -39,4 +39,25 @@ pub async fn next_after_errors(worker: &mut Worker) -> Job {
         }
     })
     .await
+}
+
+/// A key or a channel of the first partition of the queue "q".
+pub fn key(what: &str) -> String {
+    format!("tickwheel:jobs:{{q:0}}:{what}")
+}
+
+/// How many entries a sorted set of it has.
+pub fn entries(server: &Server, set: &str) -> u64 {
+    server.command(&["ZCARD", &key(set)])
+}
+
+/// How many jobs wait, run and are dead.
+pub async fn counts(jobs: &Jobs) -> [u64; 3] {
+    let counts = jobs.counts().await.unwrap();
+    [counts.waiting, counts.running, counts.dead]
+}
+
+/// Waits until as many wait, run and are dead.
+pub async fn counts_become(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
+    until(|| async { counts(jobs).await == [waiting, running, dead] }).await;
 }

@@ -507,9 +507,8 @@ mod tests {
 
     impl AnyConnection for AnswersLate {
         fn send(&self, _: Arc<Call>) -> BoxFuture<'_, Result<Value, Error>> {
-            let answer = self.0.clone();
-            async move {
-                answer.notified().await;
+            async {
+                self.0.notified().await;
                 Ok(Value::BulkString(b"1".to_vec()))
             }
             .boxed()

@@ -6,7 +6,6 @@
 
 use std::{
     fmt,
-    future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},

@@ -1,7 +1,6 @@
 //! `Interval`: ticks at a fixed period.
 
 use std::{
-    future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,

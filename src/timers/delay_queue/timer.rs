@@ -1,7 +1,6 @@
 //! The single timer of a queue.
 
 use std::{
-    future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,

@@ -4,7 +4,6 @@ mod task;
 
 use std::{
     fmt,
-    future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},

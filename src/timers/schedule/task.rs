@@ -12,7 +12,6 @@
 //! while it becomes due either runs or is cancelled, but never both.
 
 use std::{
-    future::Future,
     mem,
     pin::Pin,
     sync::Arc,

@@ -615,19 +615,19 @@ impl Shard {
         let horizon = self.horizon();
         // From now on every key is void, and every timer that is polled looks for another engine.
         self.horizon.store(Moment::NEVER.0, Relaxed);
-        self.next_visit.store(Moment::NEVER.0, Relaxed);
+        // In the middle of a turn, which leaves the next visit where it was, entries that are due by the horizon may
+        // be left. They count as expired, because their timers elapse at the next poll.
+        let is_mid_turn = self.next_visit.swap(Moment::NEVER.0, Relaxed) <= horizon.0;
         state.has_ended = true;
         let wheel = state.wheel.take();
-        // In the middle of a turn, entries that are due by the horizon may be left. They count as expired,
-        // because their timers elapse at the next poll.
-        let due = |wheel: &TimingWheel<Waker>| wheel.due_by(self.clock.tick_at(horizon));
+        let in_turn = wheel.as_ref().filter(|_| is_mid_turn);
+        let due = in_turn.map_or(0, |wheel| wheel.due_by(self.clock.tick_at(horizon)));
         self.count_late_expiry(&mut state);
         state.expired_spares = [None; SPARES];
         let Tally {
             registered, expired, ..
         } = self.tally(&state);
-        let left = wheel.as_ref().map_or(0, due).saturating_sub(state.uncounted);
-        let expired = expired + left as u64;
+        let expired = expired + due.saturating_sub(state.uncounted) as u64;
         // What was pending counts as cancelled. Where it goes on, it is registered again.
         self.shared.add_ended(Tally {
             registered,

@@ -276,22 +276,19 @@ impl<T> TimingWheel<T> {
     /// be spread with them.
     #[inline]
     pub(crate) fn is_crowded(&self, due: Tick) -> bool {
-        // As many as that are spread in one step, when their bucket begins. On the finest level, nothing is spread.
-        self.entries.len() > STEP && due > self.levels[0].last_tick
+        // As many as that are spread in one step, when their bucket begins. Nothing is spread on the finest level, nor
+        // ahead of time for a clock that jumps.
+        self.entries.len() > STEP && due > self.levels[0].last_tick && !self.dues.is_counting()
     }
 
     /// Returns the tick at which a crowded wheel wants a visit for a timer that has been inserted for `due`: half
     /// a bucket before that of the timer begins.
     pub(crate) fn visit_for(&self, due: Tick) -> Tick {
-        let ring = self.levels.iter().find(|ring| due <= ring.last_tick);
-        match ring {
-            // Nothing is spread ahead of time for a clock that jumps.
-            Some(ring) if due > self.now && !self.dues.is_counting() => {
-                let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
-                visit.max(Tick(self.now.0 + 1))
-            }
-            _ => due,
-        }
+        let ring = self.levels[1..].iter().find(|ring| due <= ring.last_tick);
+        ring.map_or(due, |ring| {
+            let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
+            visit.max(Tick(self.now.0 + 1))
+        })
     }
 
     /// Returns the first deadline after `tick` of a timer on the finest level.

@@ -5,6 +5,7 @@ use std::{
     future::{Future, poll_fn, ready},
     hint::black_box,
     pin::pin,
+    sync::{Arc, Barrier},
     task::Poll,
     thread,
     time::Duration,
@@ -163,29 +164,39 @@ fn executes<T: Timers>(timers: T, tasks: usize) -> Work<'static> {
 }
 
 /// Tasks that are due at once, from their instant until all have run; or as many tasks that are spawned.
-fn due_at_once(wheel: Option<Wheel>, tasks: usize) -> Work<'static> {
-    let runtime = workers(1);
+fn due_at_once(wheel: Option<Wheel>, tasks: usize, threads: usize) -> Work<'static> {
+    let runtime = workers(threads);
     let name = if wheel.is_some() {
         "tickwheel"
     } else {
         "tokio's spawn"
     };
     let work = move || {
-        let run = run_at_once(wheel.clone(), tasks);
+        let all_blocked = Arc::new(Barrier::new(threads));
+        for _ in 1..threads {
+            let all_blocked = all_blocked.clone();
+            runtime.spawn(async move {
+                all_blocked.wait();
+                all_blocked.wait();
+            });
+        }
+        let run = run_at_once(wheel.clone(), tasks, all_blocked);
         runtime.block_on(runtime.spawn(run)).expect("it does not panic")
     };
     (name, Box::new(work))
 }
 
-async fn run_at_once(wheel: Option<Wheel>, tasks: usize) -> f64 {
+async fn run_at_once(wheel: Option<Wheel>, tasks: usize, all_blocked: Arc<Barrier>) -> f64 {
+    all_blocked.wait();
     let due = Instant::now() + Duration::from_millis(100);
     let scheduled = wheel.map(|wheel| {
         let tasks = (0..tasks).map(|_| wheel.schedule_at(due, async {}));
         tasks.collect::<Vec<_>>()
     });
-    // The runtime is blocked until they are due, and its timers with it.
+    // Each worker is blocked until they are due, and the runtime's timers with them.
     thread::sleep(due.saturating_duration_since(Instant::now()) + Duration::from_millis(2));
     let start = Instant::now();
+    all_blocked.wait();
     if let Some(scheduled) = scheduled {
         for task in scheduled {
             task.await.expect("it runs");
@@ -305,10 +316,18 @@ fn main() {
         "jdk: executed after 10 ms",
         vec![executes(wheel(), tasks), executes(Tokio, tasks)],
     );
-    row(
-        "10,000 tasks that are due at once, each",
-        vec![due_at_once(Some(wheel()), tasks), due_at_once(None, tasks)],
-    );
+    for (name, threads) in [
+        ("10,000 tasks that are due at once, each", 1),
+        ("10,000 tasks that are due at once, each, on all workers", cores()),
+    ] {
+        row(
+            name,
+            vec![
+                due_at_once(Some(wheel()), tasks, threads),
+                due_at_once(None, tasks, threads),
+            ],
+        );
+    }
     let times = 100_000;
     row(
         "go: Stop",

@@ -82,7 +82,7 @@ impl Operation {
             C::read(number, sent).ok_or_else(|| unexpected(&Value::Int(number as i64)))
         };
         Operation {
-            arguments: change.words(),
+            arguments: change.request(),
             asked: Instant::now(),
             deadline,
             answered: Some(Box::new(move |reply| answered(reply.and_then(read)))),

@@ -41,11 +41,11 @@ pub(in crate::jobs) trait Change {
     const ADDS: bool = false;
 
     /// Returns the name under which the script knows it, and its arguments by the names that they have there.
-    fn said(&self) -> (&'static str, Vec<Argument>);
+    fn parts(&self) -> (&'static str, Vec<Argument>);
 
-    /// Returns all of it as it is sent.
-    fn words(&self) -> Vec<Vec<u8>> {
-        let (name, arguments) = self.said();
+    /// Returns the name and the arguments as they are sent.
+    fn request(&self) -> Vec<Vec<u8>> {
+        let (name, arguments) = self.parts();
         let arguments = arguments.into_iter().map(|(_, argument)| argument);
         once(name.into()).chain(arguments).collect()
     }
@@ -88,7 +88,7 @@ impl Change for Schedule<'_> {
 
     const ADDS: bool = true;
 
-    fn said(&self) -> (&'static str, Vec<Argument>) {
+    fn parts(&self) -> (&'static str, Vec<Argument>) {
         let (name, micros, every) = match self.when {
             When::In(delay) => ("in", micros(delay), 0),
             When::At(time) => ("at", micros_of(time), 0),
@@ -135,7 +135,7 @@ pub(in crate::jobs) enum Held {
 impl Change for Hold<'_> {
     type Answer = Held;
 
-    fn said(&self) -> (&'static str, Vec<Argument>) {
+    fn parts(&self) -> (&'static str, Vec<Argument>) {
         match *self {
             Hold::Start { job, lease, attempts } => {
                 let limit = ("limit", number(attempts.into()));
@@ -206,7 +206,7 @@ impl How<'_> {
 impl Change for Finish<'_> {
     type Answer = Finished;
 
-    fn said(&self) -> (&'static str, Vec<Argument>) {
+    fn parts(&self) -> (&'static str, Vec<Argument>) {
         let Finish { job, how } = *self;
         match how {
             How::Done => ("done", of_holder(job, [])),
@@ -244,7 +244,7 @@ pub(in crate::jobs) struct Cancel<'a> {
 impl Change for Cancel<'_> {
     type Answer = Cancelled;
 
-    fn said(&self) -> (&'static str, Vec<Argument>) {
+    fn parts(&self) -> (&'static str, Vec<Argument>) {
         ("cancel", vec![("id", self.id.into())])
     }
 
@@ -287,7 +287,7 @@ pub(in crate::jobs) enum Edit<'a> {
 impl Change for Edit<'_> {
     type Answer = bool;
 
-    fn said(&self) -> (&'static str, Vec<Argument>) {
+    fn parts(&self) -> (&'static str, Vec<Argument>) {
         match *self {
             Edit::Reschedule { id, delay } => ("reschedule", vec![("id", id.into()), ("delay", time(delay))]),
             Edit::Revive { id } => ("revive", vec![("id", id.into())]),
@@ -320,7 +320,7 @@ pub(in crate::jobs) enum EditDead {
 impl Change for EditDead {
     type Answer = u64;
 
-    fn said(&self) -> (&'static str, Vec<Argument>) {
+    fn parts(&self) -> (&'static str, Vec<Argument>) {
         match *self {
             EditDead::Revive { count } => ("revive_dead", vec![("count", number(count))]),
             EditDead::Purge { count } => ("purge_dead", vec![("count", number(count))]),
@@ -368,10 +368,10 @@ mod tests {
     fn the_scripts_name_the_same_arguments() {
         let job = &*JobLease::new("id".to_owned(), 0, "token".into(), Instant::now());
         let (id, lease, delay, error, attempts) = ("id", Duration::ZERO, Duration::ZERO, "", 1);
-        let finish = |how| Finish { job, how }.said();
+        let finish = |how| Finish { job, how }.parts();
         let changes = [
-            Hold::Start { job, lease, attempts }.said(),
-            Hold::Renew { job, lease }.said(),
+            Hold::Start { job, lease, attempts }.parts(),
+            Hold::Renew { job, lease }.parts(),
             finish(How::Done),
             finish(How::Retry { delay, error }),
             finish(How::Bury { error }),
@@ -380,17 +380,17 @@ mod tests {
             finish(How::GiveBack),
             finish(How::Unfetched { attempts }),
             finish(How::Confirm),
-            Cancel { id }.said(),
-            Edit::Reschedule { id, delay }.said(),
-            Edit::Revive { id }.said(),
-            Edit::Purge { id }.said(),
-            Edit::Pause.said(),
-            Edit::Resume.said(),
-            Edit::KeepDead { count: 1, age: delay }.said(),
-            Edit::LimitRunning { most: None }.said(),
-            Edit::Close { worker: Nonce::new() }.said(),
-            EditDead::Revive { count: 1 }.said(),
-            EditDead::Purge { count: 1 }.said(),
+            Cancel { id }.parts(),
+            Edit::Reschedule { id, delay }.parts(),
+            Edit::Revive { id }.parts(),
+            Edit::Purge { id }.parts(),
+            Edit::Pause.parts(),
+            Edit::Resume.parts(),
+            Edit::KeepDead { count: 1, age: delay }.parts(),
+            Edit::LimitRunning { most: None }.parts(),
+            Edit::Close { worker: Nonce::new() }.parts(),
+            EditDead::Revive { count: 1 }.parts(),
+            EditDead::Purge { count: 1 }.parts(),
         ];
         let script = include_str!("scripts/update.lua");
         let table = script.split("local arguments = {\n").nth(1).unwrap();
@@ -415,7 +415,7 @@ mod tests {
             when: When::In(delay),
             payload: b"",
         };
-        let names: Vec<_> = schedule.said().1.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = schedule.parts().1.iter().map(|(name, _)| *name).collect();
         let line = format!(
             "local kind, {} = unpack(ARGV, at, at + {})",
             names.join(", "),

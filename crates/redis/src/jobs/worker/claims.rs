@@ -2,9 +2,9 @@
 //! all leases, and gives back what the consumer does not ask for.
 
 use std::{
-    future::{Future, poll_fn},
+    collections::VecDeque,
+    future::poll_fn,
     mem,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{FutureExt, future::BoxFuture};
 use tickwheel::DelayQueue;
 use tokio::time::Instant;
 
@@ -45,8 +45,9 @@ pub(super) struct Claims {
     desk: Arc<Desk>,
     /// Those that are not due yet.
     on_wheel: DelayQueue<Claim>,
-    /// Those whose payload is being fetched.
-    fetching: FuturesUnordered<Fetching>,
+    /// Those whose payload is fetched, one at a time, and the fetch of the first.
+    unfetched: VecDeque<Claim>,
+    fetch: Option<BoxFuture<'static, Fetched>>,
     renewed_at: Instant,
     renew_at: Instant,
     /// Whether a job may have been cancelled since its renewal was sent.
@@ -57,29 +58,15 @@ pub(super) struct Claims {
     refused: Arc<AtomicBool>,
 }
 
-/// A claim whose payload is being fetched.
-struct Fetching {
-    claim: Option<Claim>,
-    fetched: BoxFuture<'static, Fetched>,
-}
-
 type Fetched = Result<Option<Vec<u8>>, Error>;
-
-impl Future for Fetching {
-    type Output = (Option<Claim>, Fetched);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let fetched = self.fetched.as_mut().poll(cx);
-        fetched.map(|fetched| (self.claim.take(), fetched))
-    }
-}
 
 impl Claims {
     pub(super) fn new(desk: Arc<Desk>) -> Claims {
         let now = Instant::now();
         Claims {
             on_wheel: DelayQueue::on(&desk.queue.wheel),
-            fetching: FuturesUnordered::new(),
+            unfetched: VecDeque::new(),
+            fetch: None,
             renewed_at: now,
             renew_at: now,
             may_be_cancelled: false,
@@ -93,8 +80,8 @@ impl Claims {
         self.on_wheel.len()
     }
 
-    pub(super) fn fetching(&self) -> usize {
-        self.fetching.len()
+    pub(super) fn unfetched(&self) -> usize {
+        self.unfetched.len()
     }
 
     /// Holds claims until they may be delivered. Returns those that may.
@@ -105,7 +92,7 @@ impl Claims {
             if claim.is_whole() {
                 due_now.extend(self.wait(claim));
             } else {
-                self.fetch(claim);
+                self.unfetched.push_back(claim);
             }
         }
         due_now
@@ -121,23 +108,23 @@ impl Claims {
         None
     }
 
-    fn fetch(&mut self, claim: Claim) {
-        let (queue, lease) = (self.desk.queue.clone(), claim.lease.clone());
-        self.fetching.push(Fetching {
-            claim: Some(claim),
-            fetched: async move { queue.fetch(lease.partition, &lease.id, &lease.token).await }.boxed(),
-        });
-    }
-
     /// Waits until claims are due. Those that are due at the same tick are returned together.
     pub(super) async fn due(&mut self) -> Vec<Claim> {
         poll_fn(|cx| self.poll_due(cx)).await
     }
 
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Claim>> {
-        while let Poll::Ready(Some((claim, fetched))) = self.fetching.poll_next_unpin(cx) {
-            let claim = claim.and_then(|claim| self.fetched(claim, fetched));
-            if let Some(claim) = claim {
+        while let Some(Claim { lease, .. }) = self.unfetched.front() {
+            let fetch = self.fetch.get_or_insert_with(|| {
+                let (queue, lease) = (self.desk.queue.clone(), lease.clone());
+                async move { queue.fetch(lease.partition, &lease.id, &lease.token).await }.boxed()
+            });
+            let Poll::Ready(fetched) = fetch.poll_unpin(cx) else {
+                break;
+            };
+            self.fetch = None;
+            let claim = self.unfetched.pop_front();
+            if let Some(claim) = claim.and_then(|claim| self.fetched(claim, fetched)) {
                 return Poll::Ready(vec![claim]);
             }
         }
@@ -303,20 +290,17 @@ impl Claims {
         claims
     }
 
-    fn take_fetching(&mut self) -> Vec<Claim> {
-        let fetching = mem::take(&mut self.fetching);
-        fetching
-            .into_iter()
-            .filter_map(|fetching| fetching.claim)
-            .collect()
+    fn take_unfetched(&mut self) -> Vec<Claim> {
+        self.fetch = None;
+        mem::take(&mut self.unfetched).into()
     }
 
     /// Gives back everything that the consumer was not shown, as far as it is known here. Returns whether a start
     /// is under way, whose answer wakes the engine and leaves one more to give back.
     pub(super) fn give_back_all(&mut self) -> bool {
         self.give_back_ahead();
-        let fetching = self.take_fetching();
-        self.give_back(|_| How::GiveBack, fetching);
+        let unfetched = self.take_unfetched();
+        self.give_back(|_| How::GiveBack, unfetched);
         let now = Instant::now();
         self.give_back_older(Some(now), Some(now))
     }
@@ -344,7 +328,7 @@ impl Drop for Claims {
     /// Gives back what was not given back, because the runtime has ended before.
     fn drop(&mut self) {
         let mut claims = self.take_ahead();
-        claims.extend(self.take_fetching());
+        claims.extend(self.take_unfetched());
         self.desk.give_back_elsewhere(|_| How::GiveBack, claims);
     }
 }

@@ -142,8 +142,8 @@ impl Engine {
             self.claims.give_back_unwanted(&status, now);
             // What went back has left room.
             let status = desk.status(self.takes.soon());
-            let (on_wheel, fetching) = (self.claims.on_wheel(), self.claims.fetching());
-            self.takes.take_due(&status, now, on_wheel, fetching);
+            let (on_wheel, unfetched) = (self.claims.on_wheel(), self.claims.unfetched());
+            self.takes.take_due(&status, now, on_wheel, unfetched);
             let next = [
                 limit_at,
                 self.takes.next_look(),

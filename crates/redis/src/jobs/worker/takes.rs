@@ -136,12 +136,12 @@ impl Takes {
         asked.max(soon).min(most)
     }
 
-    /// Returns how many jobs may be claimed, with so many held on the wheel and so many being fetched.
-    fn room(&self, status: &Status, on_wheel: usize, fetching: usize) -> Room {
+    /// Returns how many jobs may be claimed, with so many held on the wheel and so many yet to be fetched.
+    fn room(&self, status: &Status, on_wheel: usize, unfetched: usize) -> Room {
         let wanted = self.wanted(status);
         // Large jobs that are slow to fetch leave room for others.
-        let fetching = fetching.saturating_sub(wanted);
-        let due = wanted.saturating_sub(fetching + self.jobs_in_flight + status.ready);
+        let unfetched = unfetched.saturating_sub(wanted);
+        let due = wanted.saturating_sub(unfetched + self.jobs_in_flight + status.ready);
         Room {
             due,
             ahead: due.saturating_sub(on_wheel),
@@ -152,7 +152,7 @@ impl Takes {
     }
 
     /// Sends a take to each partition that is due for one.
-    pub(super) fn take_due(&mut self, status: &Status, now: Instant, on_wheel: usize, fetching: usize) {
+    pub(super) fn take_due(&mut self, status: &Status, now: Instant, on_wheel: usize, unfetched: usize) {
         self.has_begun |= status.asked;
         if !self.has_begun {
             return;
@@ -161,7 +161,7 @@ impl Takes {
         let partitions = self.lookouts.len();
         for step in 0..partitions {
             let partition = (self.first + step) % partitions;
-            let room = self.room(status, on_wheel, fetching);
+            let room = self.room(status, on_wheel, unfetched);
             if self.lookouts[partition].look(now, &room, is_busy) {
                 self.send(partition, &room, now);
             }

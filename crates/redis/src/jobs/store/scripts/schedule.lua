@@ -1,5 +1,5 @@
 -- Schedules a batch of jobs of one partition.
--- ARGV, from the third on, for each job: "in", "at" or "every", and its arguments, as `change.rs` says them: its id, in how many
+-- ARGV, from the third on, for each job: "in", "at" or "every", and its arguments, by the names that `change.rs` has: its id, in how many
 -- microseconds or when it is due, the distance of two points of one that repeats, and its payload.
 -- Returns a digit for each job: 0 where its id is taken, 1 where it was scheduled; for one that repeats also 2 where it is there already
 -- as it is asked for, and 3 where its distance or its payload was changed.

@@ -1,6 +1,6 @@
 -- Carries out a batch of changes of one partition, of jobs that are there already and of the partition's settings. It runs also when
 -- Redis is out of memory.
--- ARGV, from the third on, for each change: its name and its arguments, as `change.rs` says them.
+-- ARGV, from the third on, for each change: its name and its arguments, by the names that `change.rs` has.
 -- Returns a number for each change, with a space between two: 0 where the job was not as the change wants it, and else what each says.
 --
 -- Starts and dones, which every job needs, are carried out together, whatever their order: a few commands for all of a batch.

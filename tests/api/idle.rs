@@ -222,10 +222,16 @@ fn on_the_real_clock_traffic_wakes_no_task() {
 
 /// An executor may own its tasks by their wakers alone.
 #[test]
-fn once_it_has_completed_it_keeps_no_task_alive() {
-    for runtime in [real_runtime(), paused_runtime()] {
+fn once_it_has_completed_or_was_dropped_it_keeps_no_task_alive() {
+    for (runtime, completes) in [
+        (real_runtime(), true),
+        (paused_runtime(), true),
+        (paused_runtime(), false),
+    ] {
         runtime.block_on(async {
             let mut idle = Wheel::new().idle_timer(ms(20));
+            // It holds on to the timer, and not to its task.
+            let _handle = idle.handle();
             let task = Arc::new(());
             let waker = waker_of({
                 let task = task.clone();
@@ -234,8 +240,12 @@ fn once_it_has_completed_it_keeps_no_task_alive() {
             let mut poll = || Pin::new(&mut idle).poll(&mut Context::from_waker(&waker));
             assert!(poll().is_pending());
             assert!(Arc::strong_count(&task) > 1);
-            tokio::time::sleep(ms(60)).await;
-            assert!(poll().is_ready());
+            if completes {
+                tokio::time::sleep(ms(60)).await;
+                assert!(poll().is_ready());
+            } else {
+                drop(idle);
+            }
             drop(waker);
             assert_eq!(Arc::strong_count(&task), 1);
         });

@@ -7,8 +7,8 @@ use std::{
     marker::PhantomPinned,
     pin::Pin,
     sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     task::{Context, Poll},
@@ -25,8 +25,8 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, alive_tasks, counting_waker, ms, register_for, settle, threaded_runtime,
-    waker_of, within,
+    DAY, SECOND, TICK, advance, alive_tasks, counting_waker, ms, paused_runtime, register_for, settle,
+    threaded_runtime, waker_of, within,
 };
 
 /// A future's possession, and a way to see whether it still exists.
@@ -432,6 +432,35 @@ async fn a_handle_that_aborts_on_drop_gives_the_result_first() {
     assert_eq!((&mut tasks).await, Err(ScheduleError::Shutdown));
     drop(tasks);
     assert_eq!(handed_back.len(), 1, "what was handed back is the caller's");
+}
+
+#[test]
+fn whoever_awaits_a_task_may_look_at_it_as_it_is_woken() {
+    within(SECOND * 60, || {
+        paused_runtime().block_on(async {
+            for scene in ["cancelled", "started", "handed back"] {
+                let wheel = Wheel::new();
+                let slot = Arc::new(OnceLock::<Scheduled<()>>::new());
+                let (looks, told) = (slot.clone(), Arc::new(AtomicBool::new(false)));
+                let seen = told.clone();
+                let waker = waker_of(move || {
+                    let has_ended = looks
+                        .get()
+                        .is_some_and(|task| task.is_started() || task.is_finished());
+                    seen.store(has_ended, Ordering::Relaxed);
+                });
+                let mut task = wheel.schedule(SECOND, pending());
+                register_for(&waker, &mut task);
+                let task = slot.get_or_init(|| task);
+                match scene {
+                    "cancelled" => assert!(task.cancel()),
+                    "started" => advance(SECOND).await,
+                    _ => drop(wheel.shutdown()),
+                }
+                assert!(told.load(Ordering::Relaxed), "{scene}");
+            }
+        });
+    });
 }
 
 /// A runtime that ends drops the task inside `spawn` or `abort`: with that may go the last handle, or a look

@@ -395,6 +395,16 @@ async fn without_bodies_or_a_deadline_nothing_is_limited() {
         .into_body();
     assert_eq!(body.collect().await.unwrap().to_bytes().len(), 10);
 
+    // A client's, whose response is read outside the scope.
+    let client = PropagateLayer::new(|_: &mut Request<()>, _| ()).bodies(false);
+    let call = client.layer(service).oneshot(Request::new(()));
+    let body = deadline::within(ms(2_500), call)
+        .await
+        .unwrap()
+        .unwrap()
+        .into_body();
+    assert_eq!(body.collect().await.unwrap().to_bytes().len(), 10);
+
     let never = DeadlineLayer::from_request(|_: &Request<()>| None).bodies(true);
     let body = never
         .layer(service)

@@ -136,7 +136,9 @@ impl<T> Running<T> {
         self.end_if(|_| true)
     }
 
-    fn end_if(&self, is_over: impl FnOnce(&mut T) -> bool) -> Option<T> {
+    /// Ends the task if nobody needs its value any more. No other can change the value between the question
+    /// and the end.
+    pub(crate) fn end_if(&self, is_over: impl FnOnce(&mut T) -> bool) -> Option<T> {
         let entries = self.entries.upgrade()?;
         let mut entries = entries.lock();
         let entry = entries.by_runtime.get_mut(&self.runtime)?;
@@ -153,12 +155,6 @@ impl<T> Running<T> {
 impl<T> Guard<T> {
     pub(crate) fn running(&self) -> &Running<T> {
         &self.running
-    }
-
-    /// Ends the task if nobody needs its value any more. No other can change the value between the question
-    /// and the end.
-    pub(crate) fn end_if(&self, is_over: impl FnOnce(&mut T) -> bool) -> Option<T> {
-        self.running.end_if(is_over)
     }
 }
 
@@ -342,7 +338,7 @@ mod tests {
                     start.wait();
                     for n in 0..EACH {
                         let serve = |lane: Guard<VecDeque<Work>>| async move {
-                            while lane.end_if(|lane| lane.is_empty()).is_none() {
+                            while lane.running().end_if(|lane| lane.is_empty()).is_none() {
                                 drop(lane.running().get(VecDeque::pop_front));
                                 yield_now().await;
                             }

@@ -65,18 +65,16 @@ impl Validity {
         self.ends.lock().granted
     }
 
-    /// Moves the end to a later instant. Returns `false` and changes nothing if the lease has expired or been
-    /// lost.
-    pub(crate) fn extend(&self, until: Instant) -> bool {
+    /// Moves the end to a later instant, unless the lease has expired or been lost: then it is lost from now on.
+    pub(crate) fn extend(&self, until: Instant) {
         let mut ends = self.ends.lock();
         if self.lost.is_cancelled() || ends.until <= Instant::now() {
             drop(ends);
             self.lose();
-            return false;
+        } else {
+            ends.granted = until.max(ends.granted);
+            ends.until = ends.granted;
         }
-        ends.granted = until.max(ends.granted);
-        ends.until = ends.granted;
-        true
     }
 
     /// Ends the lease immediately and permanently, and wakes everyone who waits for its loss.
@@ -104,13 +102,8 @@ impl Validity {
         Lost {
             validity: self.clone(),
             told: Box::pin(self.lost.clone().cancelled_owned()),
-            end: LocalSleep::until(self.reported_at()),
+            end: LocalSleep::until(reported_at(self.until())),
         }
-    }
-
-    /// Returns when a [`Lost`] completes at the latest.
-    fn reported_at(&self) -> Instant {
-        reported_at(self.until())
     }
 
     /// Ends the lease if it is about to expire. Otherwise, returns when it will be.
@@ -128,7 +121,7 @@ impl Validity {
     }
 }
 
-/// Returns when a lease that is valid until `until` is reported as lost.
+/// Returns when a [`Lost`] completes at the latest of a lease that is valid until `until`.
 fn reported_at(until: Instant) -> Instant {
     until.checked_sub(EARLY).unwrap_or(until)
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    server::{keys::Tag, retry::jittered},
+    server::{names::Tag, retry::jittered},
     timers::LocalEntry,
     validity::Validity,
 };

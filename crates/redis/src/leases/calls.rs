@@ -20,8 +20,7 @@ use crate::{
     error::Error,
     server::{
         erased::AnyConnection,
-        keys::Tag,
-        nonce::Nonce,
+        names::{Nonce, Tag},
         retry::{Backoff, within},
         script::{Call, Script},
     },
@@ -116,7 +115,7 @@ impl Calls {
         ]);
         // The tokens arrive as text, because they come close to the largest integer that a Lua number represents
         // exactly.
-        let (token, left, holder): (Option<u64>, Option<u64>, Option<String>) = self.send(call).await?;
+        let (token, left, holder): (Option<u64>, Option<u64>, Option<String>) = self.send(&call).await?;
         Ok(token.ok_or_else(|| OtherHolder {
             left: left.map(Duration::from_millis),
             token: holder.and_then(|token| token.parse().ok()),
@@ -127,7 +126,8 @@ impl Calls {
     /// holder's key is renewed alone, too.
     pub(super) async fn renew(&self, token: u64) -> Result<bool, Error> {
         let keys = [("holder", self.holder()), ("fence", self.fence())];
-        let mut both = pin!(self.send(self.renewal(RENEW.with_keys(keys), token)));
+        let both = self.renewal(RENEW.with_keys(keys), token);
+        let mut both = pin!(self.send(&both));
         if let Some(answer) = timers::until(Instant::now() + self.ttl / 3, &mut both).await {
             return answer;
         }
@@ -142,7 +142,7 @@ impl Calls {
     /// repeats other scripts by itself until it stops waiting, so that the error does not tell.
     pub(super) async fn renew_holder(&self, token: u64) -> Result<bool, Error> {
         let call = RENEW.with_keys([("holder", self.holder())]);
-        self.send(self.renewal(call, token)).await
+        self.send(&self.renewal(call, token)).await
     }
 
     fn renewal(&self, call: Call, token: u64) -> Call {
@@ -162,7 +162,7 @@ impl Calls {
     ) {
         let call = self.end(RELEASE_KEPT);
         let releaser = Releaser { answer, valid_until };
-        self.release_by(|| self.send(call.clone()), Some(releaser)).await;
+        self.release_by(|| self.send(&call), Some(releaser)).await;
     }
 
     /// Releases a lease that was dropped, in a keeper's task.
@@ -192,7 +192,7 @@ impl Calls {
     async fn release_through(&self, windows: &Windows, call: Call) {
         // Nobody needs the release once the lease has expired by itself.
         let by = Instant::now() + self.ttl;
-        let attempt = async || windows.send(self.slot(), by, self.send(call.clone())).await.1;
+        let attempt = async || windows.send(self.slot(), by, self.send(&call)).await.1;
         self.release_by(attempt, None).await;
     }
 
@@ -241,8 +241,8 @@ impl Calls {
         }
     }
 
-    async fn send<T: FromRedisValue>(&self, call: Call) -> Result<T, Error> {
-        let answer = self.client.server.send(Arc::new(call)).await?;
+    async fn send<T: FromRedisValue>(&self, call: &Call) -> Result<T, Error> {
+        let answer = self.client.server.send(call).await?;
         redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
     }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     error::Error,
-    server::{erased::AnyConnection, keys::Tag, retry::ask, script::Script},
+    server::{erased::AnyConnection, names::Tag, retry::ask, script::Script},
 };
 
 static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));

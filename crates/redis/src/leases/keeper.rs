@@ -85,7 +85,7 @@ async fn serve(
             Some(_) = futures.next() => {}
             else => return,
         }
-        if futures.is_empty() && guard.end_if(|_| new.is_empty()).is_some() {
+        if futures.is_empty() && guard.running().end_if(|_| new.is_empty()).is_some() {
             return;
         }
     }

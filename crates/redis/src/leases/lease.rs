@@ -375,8 +375,11 @@ impl Held {
             }
         };
         self.state.answered(Instant::now(), outcome, jittered);
-        if matches!(outcome, Outcome::Renewed { .. }) && !self.validity.extend(self.state.valid_until()) {
-            self.state.lose();
+        if matches!(outcome, Outcome::Renewed { .. }) {
+            self.validity.extend(self.state.valid_until());
+            if self.validity.is_lost() {
+                self.state.lose();
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     mutex::Mutex,
-    server::{nonce::Nonce, notifications::Listener},
+    server::{names::Nonce, notifications::Listener},
     timers::LocalSleep,
 };
 

@@ -11,7 +11,7 @@ use crate::{
     error::{Error, check_name},
     exported::Watched,
     server::{
-        connection::Connection, erased::connected, eviction::Eviction, keys::Tag,
+        connection::Connection, erased::connected, eviction::Eviction, names::Tag,
         notifications::Notifications, retry::Backoff,
     },
     timers::LocalEntry,

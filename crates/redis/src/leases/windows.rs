@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{error::Error, mutex::Mutex, server::keys::SLOTS, timers};
+use crate::{error::Error, mutex::Mutex, server::names::SLOTS, timers};
 
 /// The number of windows. With [`MOST`], so that a node of a cluster has fewer than fifty of the requests. The
 /// client reads the slot map behind all that wait for it, and those wait for the map if there are more.

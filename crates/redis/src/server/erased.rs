@@ -24,7 +24,7 @@ use crate::{
 
 pub(crate) trait AnyConnection: Send + Sync {
     /// Sends a call once. The first one finds out whether the server may evict keys that are in use.
-    fn send(&self, call: Arc<Call>) -> BoxFuture<'_, Result<Value, Error>>;
+    fn send<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Value, Error>>;
 }
 
 struct Connected<C> {
@@ -42,7 +42,7 @@ pub(crate) fn connected(connection: impl Connection, eviction: Eviction) -> Arc<
 }
 
 impl<C: Connection> AnyConnection for Connected<C> {
-    fn send(&self, call: Arc<Call>) -> BoxFuture<'_, Result<Value, Error>> {
+    fn send<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Value, Error>> {
         async move {
             self.eviction.check(&self.connection).await?;
             let answer = guarded(call.query(self.connection.clone()));

@@ -1,11 +1,11 @@
 //! `Backoff`: the pauses between attempts. `ask`: repeats a call until it is answered or its deadline has passed.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{erased::AnyConnection, nonce::random_part, script::Call};
+use super::{erased::AnyConnection, script::Call};
 use crate::{error::Error, timers};
 
 /// The pauses after a call's failed attempts.
@@ -43,6 +43,11 @@ impl Backoff {
     }
 }
 
+/// Returns a random duration between zero and `of`.
+pub(crate) fn random_part(of: Duration) -> Duration {
+    of.mul_f64(fastrand::f64())
+}
+
 /// Returns a duration less up to a fifth of it, at random, so that what began together does not go on together.
 pub(crate) fn jittered(duration: Duration) -> Duration {
     duration - random_part(duration / 5)
@@ -60,17 +65,13 @@ pub(crate) async fn ask<T>(
     deadline: Instant,
     read: impl Fn(Value) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let (began, call) = (Instant::now(), Arc::new(call));
+    let began = Instant::now();
     let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
     let mut unanswered = false;
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).min(attempt);
-        let next = if unanswered {
-            Arc::new(call.probe())
-        } else {
-            call.clone()
-        };
-        let error = match within(left, server.send(next)).await {
+        let probe = unanswered.then(|| call.probe());
+        let error = match within(left, server.send(probe.as_ref().unwrap_or(&call))).await {
             Ok(_) if unanswered => {
                 unanswered = false;
                 continue;
@@ -104,4 +105,24 @@ pub(crate) async fn within<T>(
 fn is_worth_repeating(error: &Error) -> bool {
     error.is_passing()
         && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_spread_over_the_whole() {
+        let whole = Duration::from_secs(1);
+        let parts: Vec<Duration> = (0..1000).map(|_| random_part(whole)).collect();
+        assert!(parts.iter().all(|part| *part <= whole));
+        for tenth in 0..10u32 {
+            let from = whole / 10 * tenth;
+            let hits = parts
+                .iter()
+                .filter(|part| (from..from + whole / 10).contains(part))
+                .count();
+            assert!((50..200).contains(&hits), "{hits} of 1000 in tenth {tenth}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::{connection::Connection, keys::Tag};
+use super::{connection::Connection, names::Tag};
 use crate::error::Error;
 
 /// A Lua script that lives in a `static`.
@@ -159,5 +159,43 @@ impl Call {
             .arg(&self.keys)
             .arg(&self.arguments);
         command
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    static SCRIPT: Script =
+        Script::new("local a, b = unpack(KEYS)\nlocal c, d = unpack(ARGV)\nlocal e = unpack(ARGV, 3)\n");
+
+    fn text() -> String {
+        String::new()
+    }
+
+    #[test]
+    fn names_are_those_of_the_script() {
+        let call = SCRIPT
+            .with_keys([("a", text())])
+            .named([("c", text()), ("d", text())]);
+        call.named([("e", text())]);
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn another_order_is_refused() {
+        SCRIPT.call().named([("d", text()), ("c", text())]);
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn an_argument_that_is_missing_is_refused() {
+        SCRIPT.call().named([("c", text())]);
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn another_key_is_refused() {
+        SCRIPT.with_keys([("b", text())]);
     }
 }

@@ -220,7 +220,12 @@ impl Lane {
             // Tasks that were just woken, some of them by the last answers, push their operations first and
             // so join this batch.
             yield_now().await;
-            if self.guard.end_if(|waiting| waiting.is_empty()).is_some() {
+            if self
+                .guard
+                .running()
+                .end_if(|waiting| waiting.is_empty())
+                .is_some()
+            {
                 return;
             }
             let (batch, late) = self.guard.running().get(next_batch).unwrap_or_default();

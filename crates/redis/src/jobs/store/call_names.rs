@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::{error::Error, server::nonce::Nonce};
+use crate::{error::Error, server::names::Nonce};
 
 /// The largest number of calls in a row whose outcome is unknown.
 const UNKNOWN: usize = 16;

@@ -12,7 +12,7 @@ use crate::{
         claim::{Claim, JobLease},
         report::{Cancelled, Repeated},
     },
-    server::nonce::Nonce,
+    server::names::Nonce,
 };
 
 /// The longest error in bytes that is kept of a job.

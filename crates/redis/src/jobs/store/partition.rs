@@ -10,7 +10,11 @@ use super::{
 };
 use crate::{
     error::Error,
-    server::{erased::AnyConnection, keys::Tag, nonce::Nonce, script::Script},
+    server::{
+        erased::AnyConnection,
+        names::{Nonce, Tag},
+        script::Script,
+    },
 };
 
 static SCHEDULE: Script = script!("#!lua", "scripts/schedule.lua");

@@ -33,7 +33,7 @@ use crate::{
         answer::unexpected,
         erased::AnyConnection,
         first_use::FirstUse,
-        keys::Tag,
+        names::Tag,
         retry::ask,
         script::{Call, Script},
     },

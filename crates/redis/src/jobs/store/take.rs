@@ -14,7 +14,7 @@ use crate::{
     },
     server::{
         answer::{lossy, text, unexpected},
-        nonce::Nonce,
+        names::Nonce,
         retry::within,
         script::{Call, Script},
     },
@@ -71,13 +71,13 @@ pub(in crate::jobs) async fn take(
         ("worker", request.ear.map_or(String::new(), |ear| ear.to_string())),
     ]);
     let limit = queue.settings.answer_within.min(settings.lease);
-    let probe = Arc::new(call.probe());
+    let probe = call.probe();
     let answer = within(limit, async {
         // The first answer may still be filling the connection.
         if request.is_resent {
-            queue.server.send(probe).await?;
+            queue.server.send(&probe).await?;
         }
-        queue.server.send(Arc::new(call)).await
+        queue.server.send(&call).await
     })
     .await;
     // A take that is repeated renews the claims of the first.

@@ -28,7 +28,7 @@ use crate::{
             queue::CALL_LIMIT,
         },
     },
-    server::nonce::random_part,
+    server::retry::jittered,
 };
 
 /// How long a consumer may work on a job and not ask for another, before what is held on the wheel for it goes
@@ -196,8 +196,7 @@ impl Claims {
     /// do not renew together.
     pub(super) fn keep(&mut self, now: Instant, is_told: bool) {
         if self.renew_at <= now {
-            let third = self.desk.settings.lease / 3;
-            let period = third - random_part(third / 5);
+            let period = jittered(self.desk.settings.lease / 3);
             let longest = if is_told { period } else { RENEW_UNTOLD };
             self.renewed_at = now;
             self.renew_at = now + period.min(longest);

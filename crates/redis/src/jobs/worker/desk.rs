@@ -506,7 +506,7 @@ mod tests {
     struct AnswersLate(Arc<Notify>);
 
     impl AnyConnection for AnswersLate {
-        fn send(&self, _: Arc<Call>) -> BoxFuture<'_, Result<Value, Error>> {
+        fn send<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Result<Value, Error>> {
             async {
                 self.0.notified().await;
                 Ok(Value::BulkString(b"1".to_vec()))

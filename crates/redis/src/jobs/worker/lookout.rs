@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     jobs::settings::INTERVAL,
-    server::{nonce::random_part, retry::Backoff},
+    server::retry::{Backoff, random_part},
 };
 
 /// By how much a sweep may come sooner, at random.

@@ -19,7 +19,7 @@ use super::{job::Job, stream::Worker};
 use crate::{
     error::Error,
     jobs::store::change::How,
-    server::{nonce::random_part, retry::Backoff},
+    server::retry::{Backoff, random_part},
     timers,
 };
 

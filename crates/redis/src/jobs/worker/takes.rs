@@ -21,7 +21,7 @@ use crate::{
             take::{TakeRequest, Taken, give_back, take},
         },
     },
-    server::nonce::Nonce,
+    server::names::Nonce,
 };
 
 /// The largest number of jobs in one take.

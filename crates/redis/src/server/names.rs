@@ -1,6 +1,9 @@
-//! `Tag`: the names of keys.
+//! `Tag`: the names of keys. `Nonce`: those of calls and holders.
 
-use std::{fmt::Write, sync::LazyLock};
+use std::{
+    fmt::{self, Write},
+    sync::LazyLock,
+};
 
 /// The common part of the keys of one lease or partition. They share a hash tag, and therefore a slot of a
 /// cluster.
@@ -77,8 +80,41 @@ fn escape(to: &mut String, text: &str) {
     }
 }
 
+/// The name of one call or of one holder, unique across processes and their copies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Nonce(u128);
+
+impl Nonce {
+    /// Asks the operating system each time, because a fork and a restored snapshot share all that a process
+    /// has drawn before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the operating system has no random numbers, which would make every lease unsafe.
+    pub(crate) fn new() -> Nonce {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system provides random numbers");
+        Nonce(u128::from_ne_bytes(bytes))
+    }
+}
+
+/// Writes the nonce in hexadecimal.
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -102,5 +138,11 @@ mod tests {
     fn names_do_not_run_into_prefixes() {
         assert_ne!(Tag::new("a:b", "c").key("x"), Tag::new("a", "b:c").key("x"));
         assert_ne!(Tag::new("a", "{").key("x"), Tag::new("a", "%7B").key("x"));
+    }
+
+    #[test]
+    fn no_two_are_equal() {
+        let nonces: HashSet<String> = (0..1000).map(|_| Nonce::new().to_string()).collect();
+        assert_eq!(nonces.len(), 1000);
     }
 }

@@ -69,7 +69,8 @@ impl<T> PerRuntime<T> {
     }
 
     /// Reads or changes the value of a runtime, with all values locked. If it has none, `make` makes one, and
-    /// `serve` its task. Returns the running of the value, which has been removed if the runtime was shut down.
+    /// `serve` its task. Returns the running of the value, which has been removed if the runtime was shut
+    /// down.
     pub(crate) fn get_or_start<R, F>(
         &self,
         runtime: &Handle,

@@ -65,7 +65,8 @@ impl Validity {
         self.ends.lock().granted
     }
 
-    /// Moves the end to a later instant, unless the lease has expired or been lost: then it is lost from now on.
+    /// Moves the end to a later instant, unless the lease has expired or been lost: then it is lost from now
+    /// on.
     pub(crate) fn extend(&self, until: Instant) {
         let mut ends = self.ends.lock();
         if self.lost.is_cancelled() || ends.until <= Instant::now() {

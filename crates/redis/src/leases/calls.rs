@@ -113,8 +113,8 @@ impl Calls {
             ("waited", milliseconds(waited)),
             ("seen", seen.map_or_else(String::new, |seen| seen.to_string())),
         ]);
-        // The tokens arrive as text, because they come close to the largest integer that a Lua number represents
-        // exactly.
+        // The tokens arrive as text, because they come close to the largest integer that a Lua number
+        // represents exactly.
         let (token, left, holder): (Option<u64>, Option<u64>, Option<String>) = self.send(&call).await?;
         Ok(token.ok_or_else(|| OtherHolder {
             left: left.map(Duration::from_millis),
@@ -122,8 +122,8 @@ impl Calls {
         }))
     }
 
-    /// Renews the lease, which may be done any number of times. If there is no answer within a third of the TTL, the
-    /// holder's key is renewed alone, too.
+    /// Renews the lease, which may be done any number of times. If there is no answer within a third of the
+    /// TTL, the holder's key is renewed alone, too.
     pub(super) async fn renew(&self, token: u64) -> Result<bool, Error> {
         let keys = [("holder", self.holder()), ("fence", self.fence())];
         let both = self.renewal(RENEW.with_keys(keys), token);
@@ -137,9 +137,9 @@ impl Calls {
         }
     }
 
-    /// Renews the holder's key alone, after a renewal that has failed. While a slot moves to another node of a
-    /// cluster, the two keys may be on two nodes, and Redis runs only scripts of a single key. The cluster client
-    /// repeats other scripts by itself until it stops waiting, so that the error does not tell.
+    /// Renews the holder's key alone, after a renewal that has failed. While a slot moves to another node of
+    /// a cluster, the two keys may be on two nodes, and Redis runs only scripts of a single key. The cluster
+    /// client repeats other scripts by itself until it stops waiting, so that the error does not tell.
     pub(super) async fn renew_holder(&self, token: u64) -> Result<bool, Error> {
         let call = RENEW.with_keys([("holder", self.holder())]);
         self.send(&self.renewal(call, token)).await
@@ -196,8 +196,9 @@ impl Calls {
         self.release_by(attempt, None).await;
     }
 
-    /// Releases the lease, also through an outage, until it must have expired by itself. The releaser gets the first
-    /// answer, or the error once the outage has lasted for [`RELEASE_LIMIT`], or `NoAnswer` at the end of the lease.
+    /// Releases the lease, also through an outage, until it must have expired by itself. The releaser gets
+    /// the first answer, or the error once the outage has lasted for [`RELEASE_LIMIT`], or `NoAnswer` at the
+    /// end of the lease.
     async fn release_by<F>(&self, attempt: impl Fn() -> F, mut releaser: Option<Releaser>)
     where
         F: Future<Output = Result<i64, Error>>,
@@ -255,8 +256,8 @@ impl Calls {
         self.tag.key("holder")
     }
 
-    /// Returns the key of the last token of all names in the slot. It may be greater than a name's own, which does
-    /// no harm, and so costs nothing for a name.
+    /// Returns the key of the last token of all names in the slot. It may be greater than a name's own, which
+    /// does no harm, and so costs nothing for a name.
     fn fence(&self) -> String {
         self.tag.of_slot(&self.client.prefix).key("fence")
     }

@@ -26,8 +26,8 @@ pub(super) struct Keepers {
     by_runtime: PerRuntime<mpsc::UnboundedSender<Work>>,
 }
 
-/// What a keeper is to do: it makes a future, whose requests wait for their turn in the keeper's windows. It has a
-/// reference to the [`Keepers`], which are there for as long as they have work.
+/// What a keeper is to do: it makes a future, whose requests wait for their turn in the keeper's windows. It
+/// has a reference to the [`Keepers`], which are there for as long as they have work.
 pub(super) type Work = Box<dyn FnOnce(Arc<Windows>) -> BoxFuture<'static, ()> + Send>;
 
 /// How often work is handed over to a keeper that may have ended by then, because it had nothing to do.

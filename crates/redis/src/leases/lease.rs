@@ -40,8 +40,8 @@ pub struct Lease {
     pub(super) token: u64,
     pub(super) validity: Validity,
     pub(super) calls: Arc<Calls>,
-    /// A message tells the keeper that the holder releases the lease; dropping the sender tells it to release the lease
-    /// itself.
+    /// A message tells the keeper that the holder releases the lease; dropping the sender tells it to release
+    /// the lease itself.
     pub(super) given_up: Option<oneshot::Sender<()>>,
     /// The runtime on which the lease was acquired and is renewed.
     pub(super) runtime: Handle,
@@ -256,8 +256,8 @@ impl Drop for Releasing {
     }
 }
 
-/// A lease that is held, for its keeper. When this is dropped, whatever ends the future that renews it, including a
-/// runtime that is shut down before the first poll, the holder is told that it is lost.
+/// A lease that is held, for its keeper. When this is dropped, whatever ends the future that renews it,
+/// including a runtime that is shut down before the first poll, the holder is told that it is lost.
 pub(super) struct Held {
     calls: Arc<Calls>,
     token: u64,
@@ -288,8 +288,8 @@ impl Held {
         }
     }
 
-    /// Renews the lease, which has that entry in the wheel, until it is given up or lost, and releases it unless the
-    /// holder does.
+    /// Renews the lease, which has that entry in the wheel, until it is given up or lost, and releases it
+    /// unless the holder does.
     pub(super) async fn keep(mut self, entry: LocalEntry, windows: Arc<Windows>) {
         let given_up = match self.renew(entry, &windows).await {
             Some(given_up) => {

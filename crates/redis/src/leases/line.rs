@@ -78,7 +78,8 @@ enum Asks {
 /// Releases a lease that may have been granted to a task that is not polled any more.
 pub(super) type Undo = Box<dyn FnOnce() + Send>;
 
-/// What Redis is told of a process that waits for a lease, so that each of several processes has its standing.
+/// What Redis is told of a process that waits for a lease, so that each of several processes has its
+/// standing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) group: Nonce,

@@ -5,12 +5,12 @@
 //! nobody waits for, and would answer the current ones too late as well.
 //!
 //! Requests for leases whose slots lie close together share a window. While they are answered, [`MOST`] of
-//! them may be in flight. Each request without an answer takes one permit away, down to a last one, with which
-//! one request at a time finds out whether the server answers again. An answer brings all permits back. Because a
-//! node of a cluster has ranges of slots, a silent one delays only the leases of its own slots.
+//! them may be in flight. Each request without an answer takes one permit away, down to a last one, with
+//! which one request at a time finds out whether the server answers again. An answer brings all permits back.
+//! Because a node of a cluster has ranges of slots, a silent one delays only the leases of its own slots.
 //!
-//! A free permit goes to the request with the earliest deadline. In the order of their calls, those that found
-//! a server silent, which are the first to expire, would wait behind all others when it answers again.
+//! A free permit goes to the request with the earliest deadline. In the order of their calls, those that
+//! found a server silent, which are the first to expire, would wait behind all others when it answers again.
 
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
@@ -18,8 +18,8 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{error::Error, mutex::Mutex, server::names::SLOTS, timers};
 
-/// The number of windows. With [`MOST`], so that a node of a cluster has fewer than fifty of the requests. The
-/// client reads the slot map behind all that wait for it, and those wait for the map if there are more.
+/// The number of windows. With [`MOST`], so that a node of a cluster has fewer than fifty of the requests.
+/// The client reads the slot map behind all that wait for it, and those wait for the map if there are more.
 const WINDOWS: usize = 32;
 /// The number of permits of a window.
 const MOST: usize = 3;

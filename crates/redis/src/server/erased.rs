@@ -1,4 +1,5 @@
-//! `AnyConnection`: a connection with its type erased, so that only `Leases` and `DelayedJobs` are generic over it.
+//! `AnyConnection`: a connection with its type erased, so that only `Leases` and `DelayedJobs` are generic
+//! over it.
 
 use std::{any::Any, pin::pin, sync::Arc, time::Duration};
 
@@ -77,8 +78,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// Waits for the answer to a call on `key`. While a cluster stays silent, one call at a time asks a random
-    /// node for its key.
+    /// Waits for the answer to a call on `key`. While a cluster stays silent, one call at a time asks a
+    /// random node for its key.
     async fn look_elsewhere<T>(
         &self,
         connection: &impl Connection,

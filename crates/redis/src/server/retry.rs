@@ -1,4 +1,5 @@
-//! `Backoff`: the pauses between attempts. `ask`: repeats a call until it is answered or its deadline has passed.
+//! `Backoff`: the pauses between attempts. `ask`: repeats a call until it is answered or its deadline has
+//! passed.
 
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ pub(crate) fn random_part(of: Duration) -> Duration {
     of.mul_f64(fastrand::f64())
 }
 
-/// Returns a duration less up to a fifth of it, at random, so that what began together does not go on together.
+/// Returns a duration less up to a fifth of it, at random, so that what began together does not go on
+/// together.
 pub(crate) fn jittered(duration: Duration) -> Duration {
     duration - random_part(duration / 5)
 }

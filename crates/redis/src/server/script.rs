@@ -90,8 +90,8 @@ impl Call {
         self
     }
 
-    /// Adds arguments by the names that the script has for them, in a line `local .. = unpack(ARGV)` or, behind
-    /// others, `unpack(ARGV, n)`.
+    /// Adds arguments by the names that the script has for them, in a line `local .. = unpack(ARGV)` or,
+    /// behind others, `unpack(ARGV, n)`.
     pub(crate) fn named<const N: usize>(self, arguments: [(&str, String); N]) -> Call {
         debug_assert!(
             self.script

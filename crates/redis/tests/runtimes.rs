@@ -5,7 +5,10 @@ mod support;
 
 use std::{
     pin::pin,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     task::{Context, Poll, Waker},
     thread,
     time::Duration,
@@ -15,9 +18,10 @@ use futures::{
     StreamExt,
     future::{FutureExt, poll_fn},
 };
-use redis::aio::ConnectionManager;
+use redis::{Cmd, aio::ConnectionManager};
 use support::{
     connect,
+    faulty::{Fault, Faulty, says},
     jobs::next,
     leases::{is_held, listeners},
     server::Server,
@@ -27,6 +31,7 @@ use tickwheel::Wheel;
 use tickwheel_redis::{Cancelled, DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
 use tokio::{
     runtime::{Builder, Runtime},
+    sync::Notify,
     time::{Instant, sleep, timeout},
 };
 
@@ -559,6 +564,52 @@ fn what_an_ended_runtime_has_claimed_is_given_back_by_another() {
                 assert!(job.done().await.unwrap());
             }
         });
+    }
+}
+
+/// The first worker's runtime ends while the answer to its take, or to its start, is on its way.
+#[test]
+fn what_a_runtime_ends_in_the_middle_of_is_given_back_by_another() {
+    for (held, set) in [("take", "claimed"), ("start", "running")] {
+        let (server, served) = (Server::start(), background());
+        let is_held = Arc::new(AtomicBool::new(false));
+        let next_fault = {
+            let is_held = is_held.clone();
+            move |request: &Cmd| {
+                if is_held.load(Ordering::Relaxed) && (held == "take" || says(request, held)) {
+                    Fault::HoldAnswer(Arc::new(Notify::new()))
+                } else {
+                    Fault::None
+                }
+            }
+        };
+        let connection = Faulty::by_request(Reconnecting::of(server.client()), next_fault);
+        let jobs = DelayedJobs::new(&Wheel::new(), connection, "queue");
+        let worker = |runtime: &Runtime| {
+            let worker = jobs.worker().lease(MINUTE * 60);
+            runtime.block_on(async move { worker.start() })
+        };
+        let count = || -> u64 { server.command(&["ZCARD", &format!("tickwheel:jobs:{{queue:0}}:{set}")]) };
+        // The server knows the scripts from now on.
+        assert!(
+            served
+                .block_on(jobs.schedule("known", Duration::ZERO, b""))
+                .unwrap()
+        );
+        let mut other = worker(&served);
+        served.block_on(async { assert!(next(&mut other).await.done().await.unwrap()) });
+        served.block_on(other.close());
+        assert!(served.block_on(jobs.schedule("a", Duration::ZERO, b"")).unwrap());
+        let mut other = worker(&served);
+        let ended = runtime();
+        let mut first = worker(&ended);
+        is_held.store(true, Ordering::Relaxed);
+        ended.block_on(poll_until(&mut first, || count() == 1));
+        is_held.store(false, Ordering::Relaxed);
+        drop(ended);
+        let job = served.block_on(next(&mut other));
+        assert_eq!((job.id(), job.attempt()), ("a", 1), "{held}");
+        assert!(served.block_on(job.done()).unwrap());
     }
 }
 

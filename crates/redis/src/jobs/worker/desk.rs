@@ -283,6 +283,10 @@ impl Desk {
         // The engine may take other jobs instead, or be waiting for the last start.
         self.notify_engine();
         if let Some(error) = error {
+            if error.is_unanswered() {
+                // It may have been carried out all the same, for a runtime that has ended.
+                self.give_back_elsewhere(How::undo_start, vec![claim]);
+            }
             self.report(error);
             wake(self.state.lock());
         }

@@ -17,7 +17,7 @@ use crate::{
             batcher::Operation,
             call_names::CallNames,
             change::Edit,
-            queue::CALL_LIMIT,
+            queue::{CALL_LIMIT, Queue},
             take::{TakeRequest, Taken, give_back, take},
         },
     },
@@ -273,12 +273,39 @@ impl Takes {
     pub(super) fn give_back_unanswered(&mut self) {
         for (partition, lookout) in self.lookouts.iter_mut().enumerate() {
             if mem::take(&mut lookout.unanswered) {
-                let queue = self.desk.queue.clone();
-                let call = give_back(&queue.partitions[partition], &self.names[partition].call_name());
-                // A job that cannot be given back is delivered again when its lease has expired.
-                let given_back = async move { queue.ask(call).await.map(drop) };
-                self.desk.given_back.spawn(given_back);
+                let undone = undo(self.desk.queue.clone(), partition, &self.names[partition]);
+                self.desk.given_back.spawn(undone);
             }
+        }
+    }
+}
+
+impl Drop for Takes {
+    /// Undoes the takes that were in flight when the runtime ended, by the runtime of another worker.
+    fn drop(&mut self) {
+        let queue = &self.desk.queue;
+        let in_flight = |lookout: &Lookout| lookout.is_taking || lookout.unanswered;
+        if !self.lookouts.iter().any(in_flight) {
+            return;
+        }
+        let Some(runtime) = queue.nearby.another_runtime(&self.desk.nearby) else {
+            return;
+        };
+        for (partition, lookout) in self.lookouts.iter().enumerate() {
+            if in_flight(lookout) {
+                runtime.spawn(undo(queue.clone(), partition, &self.names[partition]));
+            }
+        }
+    }
+}
+
+/// Undoes a take whose answer never came. A job that cannot be given back is delivered again when its lease has
+/// expired.
+fn undo(queue: Arc<Queue>, partition: usize, names: &CallNames) -> impl Future<Output = ()> + use<> {
+    let call = give_back(&queue.partitions[partition], &names.call_name());
+    async move {
+        if queue.ask(call).await.is_ok() {
+            queue.expect_job(partition, Duration::ZERO);
         }
     }
 }

@@ -119,9 +119,13 @@ local function other_changes()
 
   -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
   local of_holders = {
-    -- Takes back a start.
-    undo_start = { from = { running }, act = function(from, id, given, attempts, at, limit, failure)
-      wait_again(from, id, exact(attempts - 1), at, given.was_delivered == '1' and limit or NEVER, failure)
+    -- Takes back a start, which may not have been carried out.
+    undo_start = { from = { running, claimed }, act = function(from, id, given, attempts, at, limit, failure)
+      if from == running then
+        attempts = exact(attempts - 1)
+        if given.was_delivered == '0' then limit = NEVER end
+      end
+      wait_again(from, id, attempts, at, limit, failure)
     end },
     give_back = { from = { claimed }, act = function(from, id, _, attempts, at, limit, failure)
       wait_again(from, id, attempts, at, limit, failure)

@@ -121,13 +121,17 @@ fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
     const OUTSIDE: &str =
         "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
     const OF_ZERO: &str = "`period` must be non-zero.";
-    let constructors: [fn(); 6] = [
+    static LABEL: time::Label = time::Label::new("label");
+    let constructors: [fn(); 9] = [
         || drop(time::sleep(SECOND)),
         || drop(time::sleep_until(Instant::now())),
         || drop(time::timeout(SECOND, ready(()))),
         || drop(time::timeout_at(Instant::now(), ready(()))),
         || drop(time::interval(SECOND)),
         || drop(time::interval_at(Instant::now(), SECOND)),
+        || drop(time::idle_timer(SECOND)),
+        || drop(LABEL.timeout(SECOND, ready(()))),
+        || drop(LABEL.timeout_at(Instant::now(), ready(()))),
     ];
     let of_zero: [fn(); 4] = [
         || drop(time::interval(Duration::ZERO)),
@@ -150,10 +154,9 @@ fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
                 ))
             },
         ];
-        let [sleep, sleep_until, timeout, timeout_at, interval, interval_at] = constructors;
-        [sleep, sleep_until, interval, interval_at]
-            .iter()
-            .for_each(|construct| construct());
+        let [sleep, sleep_until, timeout, timeout_at, others @ ..] = constructors;
+        let panic_nowhere = [sleep, sleep_until].into_iter().chain(others);
+        panic_nowhere.for_each(|construct| construct());
         (
             panic_of(first_poll).0,
             first_polls.map(|poll| panic_of(poll).0),
@@ -162,7 +165,7 @@ fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
     };
     let here = |words: &str| (words.to_owned(), file!().to_owned());
     assert_eq!(of_zero, [(); 4].map(|()| here(OF_ZERO)));
-    assert_eq!(outside, [(); 6].map(|()| here(OUTSIDE)));
+    assert_eq!(outside, [(); 9].map(|()| here(OUTSIDE)));
     // There it is not the constructor that panics but the first poll, except of a timeout.
     assert_eq!(without_timers, [(); 3].map(|()| tokios.clone()));
     assert_eq!(timeouts, [(); 2].map(|()| here(&tokios)));

@@ -208,6 +208,7 @@ impl Shared {
     }
 
     /// Reads the clock from which a timer of this wheel would count here.
+    #[inline]
     pub(crate) fn now(&self) -> Moment {
         Moment::of(self.instant_now())
     }

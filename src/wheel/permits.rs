@@ -25,6 +25,7 @@ impl Permits {
     }
 
     /// Takes a permit if there is one left.
+    #[inline]
     pub(crate) fn try_take(&self) -> Result<(), SleepError> {
         let Some(limit) = self.limit else { return Ok(()) };
         let more = |taken: usize| (taken < limit).then_some(taken + 1);

@@ -285,7 +285,7 @@ async fn scripts_that_were_flushed_come_back() {
     let server = Server::start();
     let leases = leases(&server.url()).await;
     let lease = leases
-        .try_acquire("x", Duration::from_secs(1))
+        .try_acquire("x", Duration::from_secs(3))
         .await
         .unwrap()
         .unwrap();
@@ -449,7 +449,7 @@ async fn a_renewal_keeps_the_fence() {
     let server = Server::start();
     let leases = leases(&server.url()).await;
     let lease = leases
-        .try_acquire("x", Duration::from_secs(1))
+        .try_acquire("x", Duration::from_secs(3))
         .await
         .unwrap()
         .unwrap();

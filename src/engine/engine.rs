@@ -108,17 +108,6 @@ impl Engine {
         Some(engine)
     }
 
-    /// Returns an engine that nobody drives, for timers that tasks start while a runtime with the alternative
-    /// timer drops them. It counts as closing, although nothing ends it.
-    #[cold]
-    pub(super) fn undriven(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
-        let engine = Engine::new(shared, runtime, Moment::now(), TokioTimers::Alternative);
-        engine.alarm.set_up(runtime, None, Waker::noop().clone());
-        let nothing_to_wake = engine.alarm.close();
-        debug_assert!(nothing_to_wake.is_none());
-        engine
-    }
-
     fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment, timers: TokioTimers) -> Arc<Engine> {
         let settings = &shared.settings;
         let source = Source::of(runtime);

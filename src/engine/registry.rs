@@ -15,33 +15,36 @@ use super::{
 };
 
 /// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is
-/// none. If the builder was given a runtime, this is the engine there.
+/// none. If the builder was given a runtime, this is the engine there. Returns `None` if the runtime drops its
+/// tasks and has ended its alternative timers before: whoever polls there is about to be dropped.
 ///
 /// # Panics
 ///
 /// Panics as Tokio's timers do if the runtime has none, or they have ended.
 #[track_caller]
-pub(crate) fn engine_for(wheel: &WheelRef, here: Option<Id>) -> Arc<Engine> {
+pub(crate) fn engine_for(wheel: &WheelRef, here: Option<Id>) -> Option<Arc<Engine>> {
     let shared = wheel.shared();
-    if let Some(engine) = engine_in_builder_runtime(shared) {
-        return engine;
+    let given = engine_in_builder_runtime(shared);
+    if given.is_some() {
+        return given;
     }
     // No closure, because a panic in one would not name the caller.
     let here = match here {
         Some(runtime) => runtime,
         None => current(shared).id(),
     };
-    if let Some(engine) = find(shared, here) {
-        return engine;
+    let found = find(shared, here);
+    if found.is_some() {
+        return found;
     }
     // Asked again, because what the thread has learnt may be a runtime that has ended.
     let runtime = current(shared);
     let timers = timers_of(&runtime);
-    match Engine::begin(shared, &runtime, timers) {
-        Some(engine) => engine,
-        None if timers == TokioTimers::Alternative => Engine::undriven(shared, &runtime),
-        None => panic_as_ended(),
+    let begun = Engine::begin(shared, &runtime, timers);
+    if begun.is_none() && timers == TokioTimers::Usual {
+        panic_as_ended();
     }
+    begun
 }
 
 /// Finds or begins the engine of the runtime that was given to the builder. Returns `None` if that runtime

@@ -169,12 +169,6 @@ impl Shard {
         self.horizon() == Moment::NEVER
     }
 
-    /// Returns whether nobody drives the engine, because its runtime has the alternative timer and drops its
-    /// tasks.
-    pub(crate) fn is_undriven(&self) -> bool {
-        self.alarm.has_alternative_timers() && self.alarm.is_closing()
-    }
-
     /// Returns whether the shard has ended with a runtime that had the alternative timer, and the caller is in
     /// no other runtime. Tokio's timers have elapsed there.
     pub(crate) fn has_elapsed_with_runtime(&self) -> bool {

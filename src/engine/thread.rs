@@ -99,7 +99,7 @@ fn is_current(runtime: Id) -> bool {
     current_runtime() == Some(runtime)
 }
 
-/// Finds the shard in which a timer of a wheel starts here, and tells whether `task` has cancelled the last
+/// Finds the shard in which a timer of a wheel starts here, if it can ([`engine_for`]), and tells whether `task` has cancelled the last
 /// timer here, too. Only then does the timer leave a spare, because a task that starts a single timer has no
 /// use for one.
 ///
@@ -108,20 +108,20 @@ fn is_current(runtime: Id) -> bool {
 /// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
 #[inline]
 #[track_caller]
-pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> (Arc<Shard>, bool) {
+pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, bool)> {
     match with(|thread| (thread.bind(wheel, task), thread.spares.repeats(task))) {
-        Some((Ok(shard), repeats)) => (shard, repeats),
+        Some((Ok(shard), repeats)) => Some((shard, repeats)),
         // Not in the closure, because a panic there would not name the caller.
-        Some((Err((runtime, number)), repeats)) => (look_up(wheel, runtime, number), repeats),
-        None => (engine_for(wheel, None).shard(0), false),
+        Some((Err((runtime, number)), repeats)) => Some((look_up(wheel, runtime, number)?, repeats)),
+        None => Some((engine_for(wheel, None)?.shard(0), false)),
     }
 }
 
 /// Looks up this thread's shard of a wheel. This takes the lock of all engines, and may begin an engine.
 #[cold]
 #[track_caller]
-fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
-    let found = engine_for(wheel, runtime).shard(number);
+fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Option<Arc<Shard>> {
+    let found = engine_for(wheel, runtime)?.shard(number);
     with(|thread| {
         if Some(found.runtime) != runtime {
             // The runtime that this thread knew has ended, and the thread works for another one.
@@ -129,17 +129,17 @@ fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Arc<Shard> {
         }
         thread.remember(&found);
     });
-    found
+    Some(found)
 }
 
-/// Finds the shard in which a timer of a wheel starts whose waker is not that of a task. `runtime` is the
-/// caller's, if that is known.
+/// Finds the shard in which a timer of a wheel starts whose waker is not that of a task, if it can. `runtime` is
+/// the caller's, if that is known.
 ///
 /// # Panics
 ///
 /// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
 #[track_caller]
-pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Arc<Shard> {
+pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Option<Arc<Shard>> {
     let bound = with(|thread| match runtime {
         Some(_) if wheel.builder_runtime().is_none() => {
             thread.shard_in(wheel, runtime, || worker_index().unwrap_or_else(number::get))
@@ -147,9 +147,9 @@ pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Arc<Shard> {
         _ => thread.bind(wheel, WakerId::UNKNOWN),
     });
     match bound {
-        Some(Ok(shard)) => shard,
+        Some(Ok(shard)) => Some(shard),
         Some(Err((runtime, number))) => look_up(wheel, runtime, number),
-        None => engine_for(wheel, runtime).shard(0),
+        None => Some(engine_for(wheel, runtime)?.shard(0)),
     }
 }
 

@@ -128,7 +128,8 @@ impl Timer {
         }
     }
 
-    /// Creates a timer and starts it for a caller in `runtime`, if that is known. `waker` is not that of a task.
+    /// Creates a timer and starts it, if it can, for a caller in `runtime`, if that is known. `waker` is not that of
+    /// a task.
     ///
     /// # Panics
     ///
@@ -141,7 +142,9 @@ impl Timer {
         deadline: Moment,
         reading: Reading,
     ) -> Timer {
-        let shard = thread::bind_in(wheel, runtime);
+        let Some(shard) = thread::bind_in(wheel, runtime) else {
+            return Timer::at(wheel.clone(), deadline);
+        };
         let phase = match shard.start(waker, deadline, reading) {
             StartOutcome::Waits(key, due) => Phase::Waiting(Wait {
                 shard,
@@ -209,12 +212,6 @@ impl Timer {
     /// Returns whether the timer waits in a shard that has ended.
     pub(crate) fn has_lost_engine(&self) -> bool {
         matches!(&self.phase, Phase::Waiting(wait) if wait.shard.has_ended())
-    }
-
-    /// Returns whether the timer waits in a shard that nobody drives, so that nothing will wake its waker.
-    #[inline]
-    pub(crate) fn is_undriven(&self) -> bool {
-        matches!(&self.phase, Phase::Waiting(wait) if wait.shard.is_undriven())
     }
 
     /// Returns whether the timer waits for an entry that has not expired.
@@ -400,7 +397,12 @@ impl Timer {
     fn start(&mut self, waker: &Waker, deadline: Moment, reading: Reading) -> Poll<()> {
         // Cloned before a lock is taken, because that may be code of the user's.
         let (clone, task) = WakerId::of_clone(waker);
-        let (shard, repeats) = thread::bind(self.wheel(), task);
+        let Some((shard, repeats)) = thread::bind(self.wheel(), task) else {
+            // It starts where it is polled next, for the same deadline, if its task has handed it on by then.
+            self.deadline = deadline;
+            self.phase = Phase::unstarted(self.wheel().clone(), Moment::ZERO, false);
+            return Poll::Pending;
+        };
         match shard.start(clone, deadline, reading) {
             StartOutcome::Waits(key, due) => {
                 let task = shard.source.remembered(task);

@@ -7,16 +7,17 @@
 use crate::support;
 
 use std::{
+    future::{Future, pending, poll_fn},
     panic::{self, AssertUnwindSafe, catch_unwind},
     pin::Pin,
     process,
-    sync::{Mutex, mpsc},
+    sync::{Arc, Mutex, mpsc},
     task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
 
-use tickwheel::Wheel;
+use tickwheel::{Sleep, Wheel};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 
@@ -238,4 +239,41 @@ fn a_sleep_that_is_pending_when_its_runtime_ends_hangs_no_thread_that_has_entere
         outcome(catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(&mut cx))))
     };
     assert_eq!(polled(ours), polled(tokios));
+}
+
+/// The destructor of what a task owns, as the runtime drops that task.
+struct PollsAsItGoes(Arc<Mutex<Sleep>>);
+
+impl Drop for PollsAsItGoes {
+    fn drop(&mut self) {
+        register(&mut *self.0.lock().unwrap());
+    }
+}
+
+/// With Tokio's alternative timer too, which has ended by the time at which tasks are dropped, in any order.
+#[test]
+fn a_sleep_that_is_first_polled_as_its_runtime_ends_goes_on_in_another() {
+    within(Duration::from_secs(60), || {
+        let (wheel, runtime) = (Wheel::new(), threaded_runtime(2));
+        let mut sleeps = Vec::new();
+        let mut spawn_some = || {
+            for _ in 0..8 {
+                let sleep = Arc::new(Mutex::new(wheel.sleep(ms(300))));
+                let polled = PollsAsItGoes(sleep.clone());
+                sleeps.push(sleep);
+                runtime.spawn(async move {
+                    let _polled = polled;
+                    pending::<()>().await;
+                });
+            }
+        };
+        spawn_some();
+        runtime.block_on(wheel.sleep(ms(20)));
+        // The task of the engine is among theirs.
+        spawn_some();
+        drop(runtime);
+        for sleep in sleeps {
+            threaded_runtime(1).block_on(poll_fn(|cx| Pin::new(&mut *sleep.lock().unwrap()).poll(cx)));
+        }
+    });
 }

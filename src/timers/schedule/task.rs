@@ -138,7 +138,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let mut has_to_wake = false;
         if permit.enroll(task.clone()).is_ok() {
             // What has woken the task so far has found nothing to start or to end.
-            has_to_wake = !timer.has_entry() || timer.is_undriven();
+            has_to_wake = !timer.has_entry();
             state.timer = timer;
             state.progress = Progress::Waiting(Wait {
                 future,
@@ -207,13 +207,16 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         if !state.is_waiting() {
             return;
         }
-        if state.timer.has_lost_engine() || state.timer.is_undriven() {
+        if state.timer.has_lost_engine() {
             Task::give_up(state);
             return;
         }
         // The state stays locked, because a task that is due must no longer be reset.
         if state.timer.poll_with(|| Waker::from(self.clone())).is_ready() {
             self.start(state);
+        } else if state.timer.is_unstarted() {
+            // It cannot start, because the runtime ends.
+            Task::give_up(state);
         }
     }
 }

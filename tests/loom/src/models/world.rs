@@ -256,7 +256,8 @@ impl World {
     /// Returns the engine, which begins if there is none.
     pub(super) fn engine(&self) -> Arc<Engine> {
         let _entered = self.runtime.enter();
-        registry::engine_for(&WheelRef::new(&self.shared), Some(self.runtime.id()))
+        let engine = registry::engine_for(&WheelRef::new(&self.shared), Some(self.runtime.id()));
+        engine.expect("its timers are the usual ones")
     }
 
     pub(super) fn timer(&self, tick: u64) -> Timer {

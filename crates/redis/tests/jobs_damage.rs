@@ -181,6 +181,40 @@ async fn something_else_at_the_grids_loses_no_job_of_the_same_batch() {
     assert_eq!(jobs.counts().await.unwrap().waiting, 3);
 }
 
+/// The limit of a job that runs, in place of a number.
+#[tokio::test]
+async fn a_damaged_limit_stops_no_other_job_of_the_same_batch() {
+    for (limit, is_damaged) in [("--", true), ("1-2", true), ("-", false)] {
+        let server = Server::start();
+        let jobs = queue(&server, "q").await;
+        for id in ["good", "other"] {
+            assert!(jobs.schedule(id, Duration::ZERO, b"kept").await.unwrap());
+        }
+        let mut worker = jobs.worker().lease(HOUR).concurrency(2).start();
+        let (good, other) = (next(&mut worker).await, next(&mut worker).await);
+        assert_eq!((good.id(), other.id()), ("good", "other"));
+        let state: String = server.command(&["HGET", &key("state"), "other"]);
+        let (before, _) = state.rsplit_once(' ').unwrap();
+        let _: u64 = server.command(&["HSET", &key("state"), "other", &format!("{before} {limit}")]);
+        let (good, other) = futures::join!(good.retry_after(HOUR), other.retry_after(Duration::ZERO));
+        assert!(good.unwrap(), "{limit}");
+        // Of a damaged state nobody is the holder, until the lease has ended.
+        assert_eq!(other.unwrap(), !is_damaged, "{limit}");
+        if is_damaged {
+            let _: u64 = server.command(&["ZADD", &key("running"), "1", "other"]);
+        }
+        worker.close().await;
+        let mut worker = jobs.worker().lease(HOUR).start();
+        let job = next(&mut worker).await;
+        assert_eq!(
+            (job.id(), job.attempt()),
+            ("other", if is_damaged { 1 } else { 2 }),
+            "{limit}"
+        );
+        assert!(job.done().await.unwrap(), "{limit}");
+    }
+}
+
 const KEYS: [&str; 11] = [
     "due",
     "claimed",

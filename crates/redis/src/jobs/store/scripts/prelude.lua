@@ -74,7 +74,9 @@ local NEVER = '-'
 -- nobody, none and now.
 local function parse(stored)
   local owner, attempts, at, limit, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
-  if not owner or #attempts > 9 or #at > 16 then return '-', '0', exact(now), NEVER, '' end
+  if not owner or #attempts > 9 or #at > 16 or (limit ~= NEVER and not tonumber(limit)) then
+    return '-', '0', exact(now), NEVER, ''
+  end
   return owner, attempts, at, limit, failure
 end
 

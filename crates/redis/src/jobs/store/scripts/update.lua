@@ -147,7 +147,8 @@ local function other_changes()
         'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
     end },
     retry = { from = { running }, act = function(from, id, given, attempts, at, limit)
-      if tonumber(attempts) >= tonumber(limit) then return bury_or_repeat(from, id, attempts, at, given.failure) end
+      -- Of one that runs without a limit, which no start leaves behind, the next start says one.
+      if tonumber(attempts) >= (tonumber(limit) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
       wait_again(from, id, attempts, exact(now + given.delay), limit, given.failure)
     end },
     -- The start does not count.

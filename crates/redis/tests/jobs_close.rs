@@ -1,4 +1,4 @@
-//! `Worker::close`, while the answers to starts arrive.
+//! `Worker::close`, while answers arrive and while the worker ends in other ways.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use support::{
     soon,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::DelayedJobs;
+use tickwheel_redis::{DelayedJobs, Error};
 use tokio::{
     sync::Notify,
     task::yield_now,
@@ -25,6 +25,7 @@ use tokio::{
 mod support;
 
 const JOBS: usize = 300;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A connection to which it takes a while to send that a start is undone, so that what is not waited for arrives
 /// after a look at the server.
@@ -117,6 +118,48 @@ async fn starts_that_are_being_undone_when_a_worker_is_closed_have_gone_back() {
     };
     let go_on = async {
         sleep(Duration::from_millis(100)).await;
+        go_on.notify_one();
+    };
+    futures::join!(close, go_on);
+}
+
+/// Its attempt has been counted, and it waits for a worker that can fetch its payload.
+#[tokio::test]
+async fn a_claim_whose_payload_could_not_be_fetched_has_gone_back() {
+    let server = Server::start();
+    let direct = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q");
+    let payload = vec![7; 512 << 10];
+    direct.schedule("large", Duration::ZERO, &payload).await.unwrap();
+    let (begins, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let next_fault = {
+        let (begins, go_on) = (begins.clone(), go_on.clone());
+        move |request: &Cmd| {
+            if says(request, "unfetched") {
+                begins.notify_one();
+                Fault::Hold(go_on.clone())
+            } else if says(request, "large") {
+                // Its payload never arrives.
+                Fault::HoldAnswer(Arc::default())
+            } else {
+                Fault::None
+            }
+        }
+    };
+    let connection = Faulty::by_request(connect(&server.url()).await, next_fault);
+    let jobs = DelayedJobs::new(&Wheel::new(), connection, "q").answer_within(Duration::from_millis(300));
+    // The server knows the script from now on.
+    jobs.cancel("none").await.unwrap();
+    let mut worker = jobs.worker().lease(HOUR).start();
+    let error = soon(worker.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Undeliverable { .. }), "{error}");
+    soon(begins.notified()).await;
+    assert_eq!(entries(&server, "claimed"), 1);
+    let close = async {
+        soon(worker.close()).await;
+        assert_eq!((entries(&server, "claimed"), entries(&server, "due")), (0, 1));
+    };
+    let go_on = async {
+        sleep(Duration::from_millis(50)).await;
         go_on.notify_one();
     };
     futures::join!(close, go_on);

@@ -169,7 +169,10 @@ impl Claims {
         desk.forget(job);
         let attempts = desk.settings.attempts;
         let how = How::Unfetched { attempts };
-        let counted = Operation::new(&Finish { job, how }, Instant::now() + CALL_LIMIT, drop);
+        let unanswered = desk.given_back.token();
+        let counted = Operation::new(&Finish { job, how }, Instant::now() + CALL_LIMIT, move |_| {
+            drop(unanswered)
+        });
         desk.send(vec![(job.partition, counted)]);
     }
 

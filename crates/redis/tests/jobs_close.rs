@@ -12,11 +12,12 @@ use support::{
     faulty::{Fault, Faulty, says},
     jobs::entries,
     server::Server,
-    soon,
+    soon, until,
 };
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Error};
 use tokio::{
+    runtime,
     sync::Notify,
     task::yield_now,
     time::{Instant, sleep},
@@ -163,4 +164,66 @@ async fn a_claim_whose_payload_could_not_be_fetched_has_gone_back() {
         go_on.notify_one();
     };
     futures::join!(close, go_on);
+}
+
+/// The runtime of another worker gives back what is claimed.
+#[test]
+fn claims_of_a_runtime_that_has_ended_have_gone_back() {
+    let server = Server::start();
+    let ends = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let lasts = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let go_on = Arc::new(Notify::new());
+    let next_fault = {
+        let go_on = go_on.clone();
+        move |request: &Cmd| {
+            if says(request, "give_back") {
+                Fault::Hold(go_on.clone())
+            } else {
+                Fault::None
+            }
+        }
+    };
+    let (jobs, other) = lasts.block_on(async {
+        let connection = Faulty::by_request(connect(&server.url()).await, next_fault);
+        let jobs = DelayedJobs::new(&Wheel::new(), connection, "q");
+        // The server knows the script from now on.
+        jobs.cancel("none").await.unwrap();
+        jobs.schedule("a", HOUR / 2, b"").await.unwrap();
+        let other = jobs.worker().start();
+        (jobs, other)
+    });
+    let worker = ends.block_on(async {
+        let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
+        tokio::select! {
+            job = worker.next() => panic!("{job:?}"),
+            () = until(async || entries(&server, "claimed") == 1) => {}
+        }
+        // These are answered behind the take, so its answer is in the worker's hands then.
+        for _ in 0..2 {
+            jobs.counts().await.unwrap();
+        }
+        worker
+    });
+    let mut close = Box::pin(worker.close());
+    lasts.block_on(async { assert!((&mut close).now_or_never().is_none()) });
+    drop(ends);
+    lasts.block_on(async {
+        let close = async {
+            soon(close).await;
+            assert_eq!((entries(&server, "claimed"), entries(&server, "due")), (0, 1));
+        };
+        let go_on = async {
+            sleep(Duration::from_millis(100)).await;
+            go_on.notify_one();
+        };
+        futures::join!(close, go_on);
+    });
+    drop(other);
 }

@@ -316,6 +316,13 @@ impl Claims {
         taken.is_starting
     }
 
+    /// Gives back what was not given back, because the runtime has ended before.
+    pub(super) fn give_back_elsewhere(&mut self) {
+        let mut claims = self.take_ahead();
+        claims.extend(self.take_unfetched());
+        self.desk.give_back_elsewhere(|_| How::GiveBack, claims);
+    }
+
     pub(super) fn give_back(&self, how: fn(&Claim) -> How<'static>, claims: Vec<Claim>) {
         for claim in &claims {
             self.desk.forget(&claim.lease);
@@ -323,15 +330,6 @@ impl Claims {
         let desk = &self.desk;
         desk.queue
             .give_back(&desk.nearby.runtime, how, claims, &desk.given_back);
-    }
-}
-
-impl Drop for Claims {
-    /// Gives back what was not given back, because the runtime has ended before.
-    fn drop(&mut self) {
-        let mut claims = self.take_ahead();
-        claims.extend(self.take_unfetched());
-        self.desk.give_back_elsewhere(|_| How::GiveBack, claims);
     }
 }
 

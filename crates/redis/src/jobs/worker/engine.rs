@@ -224,6 +224,8 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if !self.has_ended {
             self.desk.end_without_runtime();
+            // Before the tracker is closed, so that `close` waits for these too.
+            self.claims.give_back_elsewhere();
         }
         self.desk.given_back.close();
     }

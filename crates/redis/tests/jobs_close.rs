@@ -124,6 +124,45 @@ async fn starts_that_are_being_undone_when_a_worker_is_closed_have_gone_back() {
     futures::join!(close, go_on);
 }
 
+/// Redis has carried it out, so it would run until its lease ends, and be dead then.
+#[tokio::test]
+async fn a_start_that_is_answered_after_the_end_of_the_wheel_has_gone_back() {
+    let server = Server::start();
+    let go_on = Arc::new(Notify::new());
+    let next_fault = {
+        let go_on = go_on.clone();
+        move |request: &Cmd| {
+            if says(request, "start") {
+                Fault::HoldAnswer(go_on.clone())
+            } else {
+                Fault::None
+            }
+        }
+    };
+    let connection = Faulty::by_request(connect(&server.url()).await, next_fault);
+    let wheel = Wheel::new();
+    let jobs = DelayedJobs::new(&wheel, connection, "q");
+    // The server knows the script from now on.
+    jobs.cancel("none").await.unwrap();
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let mut worker = jobs.worker().lease(HOUR).attempts(1).start();
+    tokio::select! {
+        job = worker.next() => panic!("{job:?}"),
+        () = until(async || entries(&server, "running") == 1) => {}
+    }
+    wheel.shutdown();
+    assert!(soon(worker.next()).await.is_none());
+    let close = async {
+        soon(worker.close()).await;
+        assert_eq!((entries(&server, "running"), entries(&server, "due")), (0, 1));
+    };
+    let go_on = async {
+        sleep(Duration::from_millis(100)).await;
+        go_on.notify_one();
+    };
+    futures::join!(close, go_on);
+}
+
 /// Its attempt has been counted, and it waits for a worker that can fetch its payload.
 #[tokio::test]
 async fn a_claim_whose_payload_could_not_be_fetched_has_gone_back() {

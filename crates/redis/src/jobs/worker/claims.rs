@@ -297,23 +297,21 @@ impl Claims {
         mem::take(&mut self.unfetched).into()
     }
 
-    /// Gives back everything that the consumer was not shown, as far as it is known here. Returns whether a start
-    /// is under way, whose answer wakes the engine and leaves one more to give back.
-    pub(super) fn give_back_all(&mut self) -> bool {
+    /// Gives back everything that the consumer was not shown, as far as it is known here. A start that is under
+    /// way goes back when it is answered.
+    pub(super) fn give_back_all(&mut self) {
         self.give_back_ahead();
         let unfetched = self.take_unfetched();
         self.give_back(|_| How::GiveBack, unfetched);
         let now = Instant::now();
-        self.give_back_older(Some(now), Some(now))
+        self.give_back_older(Some(now), Some(now));
     }
 
     /// Gives back claims that have been due, and jobs that have been started, since before these instants.
-    /// Returns whether another start is under way.
-    fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>) -> bool {
+    fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>) {
         let taken = self.desk.take_back(due, started);
         self.give_back(|_| How::GiveBack, taken.claims);
         self.give_back(How::undo_start, taken.starts);
-        taken.is_starting
     }
 
     /// Gives back what was not given back, because the runtime has ended before.

@@ -43,7 +43,8 @@ pub(super) struct Desk {
     /// With the runtime of the engine, on which claims are started too: whoever polls the stream may stop at
     /// any time. The engine is notified of work there.
     pub(super) nearby: Arc<NearbyWorker>,
-    /// Tracks what goes back until it is answered. It is closed once a worker that ends has sent all of it.
+    /// Tracks what goes back until it is answered, and starts, which may have to go back then. It is closed once
+    /// a worker that ends has sent all else.
     pub(super) given_back: TaskTracker,
     state: Mutex<State>,
 }
@@ -101,8 +102,6 @@ pub(super) struct Status {
 pub(super) struct TakenBack {
     pub(super) claims: Vec<Claim>,
     pub(super) starts: Vec<Claim>,
-    /// Whether another start was under way at that moment, which is not taken back with these.
-    pub(super) is_starting: bool,
 }
 
 impl Status {
@@ -240,8 +239,11 @@ impl Desk {
                 attempts: self.settings.attempts,
             };
             let (partition, deadline) = (job.partition, job.validity.until());
-            let desk = self.clone();
-            let start = Operation::new(&start, deadline, move |held| desk.answered(claim, held));
+            let (desk, unanswered) = (self.clone(), self.given_back.token());
+            let start = Operation::new(&start, deadline, move |held| {
+                let _unanswered = unanswered;
+                desk.answered(claim, held);
+            });
             starts.push((partition, start));
         }
         starts
@@ -261,16 +263,20 @@ impl Desk {
         };
         let mut state = self.state.lock();
         state.starting -= 1;
-        if is_started {
+        if is_started && !state.closed && !state.ended {
             claim.since = Instant::now();
             state.started.push_back(claim);
-            if !state.closed {
-                return wake(state);
-            }
-            drop(state);
-            return self.notify_engine();
+            return wake(state);
         }
         state.held.remove(&claim.lease);
+        if is_started {
+            // Nobody fetches it any more.
+            drop(state);
+            let runtime = &self.nearby.runtime;
+            return self
+                .queue
+                .give_back(runtime, How::undo_start, vec![claim], &self.given_back);
+        }
         // After an error, which may come from a runtime that shuts down, starting more is left to the next
         // poll.
         let starts = if error.is_none() {
@@ -280,7 +286,7 @@ impl Desk {
         };
         drop(state);
         self.send(starts);
-        // The engine may take other jobs instead, or be waiting for the last start.
+        // The engine may take other jobs instead.
         self.notify_engine();
         if let Some(error) = error {
             if error.is_unanswered() {
@@ -434,11 +440,7 @@ impl Desk {
         for claim in claims.iter().chain(&starts) {
             state.held.remove(&claim.lease);
         }
-        TakenBack {
-            claims,
-            starts,
-            is_starting: state.starting > 0,
-        }
+        TakenBack { claims, starts }
     }
 
     /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
@@ -498,7 +500,10 @@ mod tests {
     };
     use redis::Value;
     use tickwheel::Wheel;
-    use tokio::{sync::Notify, task::yield_now};
+    use tokio::{
+        sync::{Notify, mpsc},
+        time::timeout,
+    };
 
     use super::*;
     use crate::{
@@ -506,13 +511,17 @@ mod tests {
         server::{erased::AnyConnection, script::Call},
     };
 
-    /// Carries out every start, and answers when it is told to.
-    struct AnswersLate(Arc<Notify>);
+    /// Carries out every call, says that it was sent, and answers when it is told to.
+    struct AnswersLate {
+        sent: mpsc::UnboundedSender<()>,
+        answer: Arc<Notify>,
+    }
 
     impl AnyConnection for AnswersLate {
         fn send<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Result<Value, Error>> {
             async {
-                self.0.notified().await;
+                self.sent.send(()).unwrap();
+                self.answer.notified().await;
                 Ok(Value::BulkString(b"1".to_vec()))
             }
             .boxed()
@@ -534,38 +543,42 @@ mod tests {
         }
     }
 
-    /// Until it says that no start is under way, a worker that ends waits. What it takes then is all.
+    /// Whether the stream or the wheel has ended meanwhile, nobody fetches it any more. A worker that is closed waits
+    /// for both answers.
     #[tokio::test(start_paused = true)]
-    async fn a_start_that_is_not_taken_back_is_said_to_be_under_way() {
-        let answer = Arc::new(Notify::new());
-        let server = Arc::new(AnswersLate(answer.clone()));
-        let settings = HandleSettings {
-            answer_within: Duration::from_secs(60),
-            ..HandleSettings::default()
-        };
-        let (wheel, nearby) = (Wheel::new(), Arc::default());
-        let queue = Queue::new(wheel, server, "q".to_owned(), settings, nearby);
-        let desk = Desk::new(Arc::new(queue), WorkerSettings::default(), Handle::current());
-        let asks = poll_fn(|cx| Poll::Ready(desk.poll_next(cx).is_pending()));
-        assert!(asks.await, "the consumer waits for a job");
-        desk.add(["started", "due"].map(due_claim));
-        desk.close();
-        let take_back = || {
+    async fn a_start_that_is_answered_after_the_end_is_undone() {
+        for end in [Desk::close, Desk::end] {
+            let (sent, mut was_sent) = mpsc::unbounded_channel();
+            let answer = Arc::new(Notify::new());
+            let server = Arc::new(AnswersLate {
+                sent,
+                answer: answer.clone(),
+            });
+            let settings = HandleSettings {
+                answer_within: Duration::from_secs(60),
+                ..HandleSettings::default()
+            };
+            let (wheel, nearby) = (Wheel::new(), Arc::default());
+            let queue = Queue::new(wheel, server, "q".to_owned(), settings, nearby);
+            let desk = Desk::new(Arc::new(queue), WorkerSettings::default(), Handle::current());
+            let asks = poll_fn(|cx| Poll::Ready(desk.poll_next(cx).is_pending()));
+            assert!(asks.await, "the consumer waits for a job");
+            desk.add(["started", "due"].map(due_claim));
+            let soon = Duration::from_secs(1);
+            timeout(soon, was_sent.recv()).await.unwrap();
+            end(&desk);
             let now = Some(Instant::now());
-            desk.take_back(now, now)
-        };
-        let taken = take_back();
-        assert_eq!((taken.claims.len(), taken.starts.len()), (1, 0));
-        assert!(taken.is_starting);
-        answer.notify_one();
-        let taken = loop {
-            yield_now().await;
-            let taken = take_back();
-            if !taken.is_starting {
-                break taken;
-            }
-        };
-        assert_eq!((taken.claims.len(), taken.starts.len()), (0, 1));
-        assert_eq!(taken.starts[0].lease.id, "started");
+            let taken = desk.take_back(now, now);
+            assert_eq!((taken.claims.len(), taken.starts.len()), (1, 0));
+            desk.given_back.close();
+            let given_back = timeout(soon, desk.given_back.wait());
+            assert!(given_back.await.is_err(), "the start was not answered");
+            answer.notify_one();
+            timeout(soon, was_sent.recv()).await.unwrap();
+            let given_back = timeout(soon, desk.given_back.wait());
+            assert!(given_back.await.is_err(), "its end was not answered");
+            answer.notify_one();
+            timeout(soon, desk.given_back.wait()).await.unwrap();
+        }
     }
 }

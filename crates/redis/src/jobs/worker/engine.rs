@@ -176,13 +176,10 @@ impl Engine {
         let wheel = &desk.queue.wheel;
         self.takes.leave();
         while !wheel.is_shutdown() {
-            // Starts that were in flight when the stream was dropped are answered later.
-            let is_starting = self.claims.give_back_all();
+            self.claims.give_back_all();
             if !self.takes.are_in_flight() {
                 self.takes.give_back_unanswered();
-                if !is_starting {
-                    desk.given_back.close();
-                }
+                desk.given_back.close();
             }
             let has_given_back = desk.given_back.is_closed() && desk.given_back.is_empty();
             if has_given_back && !desk.holds() {

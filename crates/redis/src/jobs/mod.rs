@@ -427,8 +427,9 @@ impl<C> DelayedJobs<C> {
 
     /// Pauses the queue for all programs. Returns `true` unless it was paused already.
     ///
-    /// No job starts once this returns, and what workers have claimed goes back to the queue within a second.
-    /// Jobs that run go on and may be finished, and all other calls work.
+    /// No job starts once this returns, and what workers have claimed goes back to the queue within a second, or
+    /// within a third of the lease if the user who pauses may not publish. Jobs that run go on and may be
+    /// finished, and all other calls work.
     ///
     /// # Errors
     ///
@@ -450,12 +451,12 @@ impl<C> DelayedJobs<C> {
         Ok(resumed)
     }
 
-    /// Makes a change to up to `limit` dead jobs, in the order of the partitions.
     async fn change<A: Change>(&self, id: &str, change: &A) -> Result<A::Answer, Error> {
         check_id(id)?;
         self.queue.change(self.queue.partition(id), change).await
     }
 
+    /// Makes a change to up to `limit` dead jobs, in the order of the partitions.
     async fn edit_dead(&self, limit: usize, edit: fn(u64) -> EditDead) -> Result<u64, Error> {
         let mut left = limit as u64;
         for partition in &self.queue.partitions {

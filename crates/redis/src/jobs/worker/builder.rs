@@ -89,7 +89,7 @@ impl WorkerBuilder {
 
     /// Starts the worker, which claims no jobs before it is polled.
     ///
-    /// If a setting is not allowed or the queue cannot be opened, the stream yields that error once a second.
+    /// If a setting is not allowed or the queue cannot be opened, the stream yields that error every second or two.
     ///
     /// # Panics
     ///

@@ -188,11 +188,14 @@ async fn a_claim_whose_payload_could_not_be_fetched_has_gone_back() {
     let connection = Faulty::by_request(connect(&server.url()).await, next_fault);
     let jobs = DelayedJobs::new(&Wheel::new(), connection, "q").answer_within(Duration::from_millis(300));
     // The server knows the script from now on.
-    jobs.cancel("none").await.unwrap();
+    direct.cancel("none").await.unwrap();
     let mut worker = jobs.worker().lease(HOUR).start();
-    let error = soon(worker.next()).await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::Undeliverable { .. }), "{error}");
-    soon(begins.notified()).await;
+    soon(async {
+        // On a loaded machine, a take may have no answer within the limit either.
+        while !matches!(worker.next().await, Some(Err(Error::Undeliverable { .. }))) {}
+        begins.notified().await;
+    })
+    .await;
     assert_eq!(entries(&server, "claimed"), 1);
     let close = async {
         soon(worker.close()).await;

@@ -333,8 +333,8 @@ mod tests {
             WheelRef::new(&Arc::new(Shared::new(wheel, Settings::default(), None)))
         });
         let timers = wheels.each_ref().map(|wheel| {
-            let mut timer = Timer::from_first_poll(wheel.clone(), Duration::from_secs(9));
-            assert!(timer.poll_further(Waker::noop()).is_pending());
+            let mut timer = Timer::after_first_poll(wheel.clone(), Duration::from_secs(9));
+            assert!(timer.poll(Waker::noop()).is_pending());
             timer
         });
         for wheel in &wheels {

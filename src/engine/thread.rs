@@ -19,17 +19,18 @@ use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     sync::Weak,
-    task::Poll,
+    task::{Poll, Waker},
 };
 
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
+    clock::Moment,
     number,
     registry::engine_for,
     shard::Shard,
     shared::{WheelId, WheelRef},
-    spare::Spares,
+    spare::{Spare, Spares},
     sync::{Arc, thread_local},
     test_clock::may_be_paused,
     waker_id::WakerId,
@@ -99,9 +100,22 @@ fn is_current(runtime: Id) -> bool {
     current_runtime() == Some(runtime)
 }
 
-/// Finds the shard in which a timer of a wheel starts here, if it can ([`engine_for`]), and tells whether `task` has cancelled the last
-/// timer here, too. Only then does the timer leave a spare, because a task that starts a single timer has no
-/// use for one.
+/// Takes out a spare of this thread that a timer of `wheel` for the task of `waker` can wait in place of. `now`
+/// is a moment that has passed.
+#[inline]
+pub(crate) fn take_spare(wheel: WheelId, waker: &Waker, deadline: Moment, now: Moment) -> Option<Spare> {
+    let taken = with(|thread| {
+        // The runtime is compared last, because Tokio may have to be asked for it, and by a count that all
+        // workers share.
+        thread.spares.take(|spare| {
+            spare.fits(waker, wheel, deadline, now) && thread.is_in(spare.shard.runtime, spare.task)
+        })
+    });
+    taken.flatten()
+}
+
+/// Finds the shard in which a timer of a wheel starts here, if it can ([`engine_for`]), and tells whether it may
+/// leave a spare, if `task`, which polls it, is one of Tokio's.
 ///
 /// # Panics
 ///
@@ -109,11 +123,30 @@ fn is_current(runtime: Id) -> bool {
 #[inline]
 #[track_caller]
 pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, bool)> {
-    match with(|thread| (thread.bind(wheel, task), thread.spares.repeats(task))) {
-        Some((Ok(shard), repeats)) => Some((shard, repeats)),
+    // Of a wheel that was given a runtime, a spare could keep what a task of another runtime holds.
+    let may_leave_spare = |thread: &Thread| thread.spares.repeats(task) && wheel.builder_runtime().is_none();
+    match with(|thread| (thread.bind(wheel, None, task), may_leave_spare(thread))) {
+        Some((Ok(shard), may_leave_spare)) => Some((shard, may_leave_spare)),
         // Not in the closure, because a panic there would not name the caller.
-        Some((Err((runtime, number)), repeats)) => Some((look_up(wheel, runtime, number)?, repeats)),
+        Some((Err((runtime, number)), may_leave_spare)) => {
+            Some((look_up(wheel, runtime, number)?, may_leave_spare))
+        }
         None => Some((engine_for(wheel, None)?.shard(0), false)),
+    }
+}
+
+/// Finds the shard in which a timer of a wheel starts whose waker is not that of a task, if it can. `runtime` is
+/// the caller's, if that is known.
+///
+/// # Panics
+///
+/// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
+#[track_caller]
+pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Option<Arc<Shard>> {
+    match with(|thread| thread.bind(wheel, runtime, WakerId::UNKNOWN)) {
+        Some(Ok(shard)) => Some(shard),
+        Some(Err((runtime, number))) => look_up(wheel, runtime, number),
+        None => Some(engine_for(wheel, runtime)?.shard(0)),
     }
 }
 
@@ -130,27 +163,6 @@ fn look_up(wheel: &WheelRef, runtime: Option<Id>, number: usize) -> Option<Arc<S
         thread.remember(&found);
     });
     Some(found)
-}
-
-/// Finds the shard in which a timer of a wheel starts whose waker is not that of a task, if it can. `runtime` is
-/// the caller's, if that is known.
-///
-/// # Panics
-///
-/// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
-#[track_caller]
-pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Option<Arc<Shard>> {
-    let bound = with(|thread| match runtime {
-        Some(_) if wheel.builder_runtime().is_none() => {
-            thread.shard_in(wheel, runtime, || worker_index().unwrap_or_else(number::get))
-        }
-        _ => thread.bind(wheel, WakerId::UNKNOWN),
-    });
-    match bound {
-        Some(Ok(shard)) => Some(shard),
-        Some(Err((runtime, number))) => look_up(wheel, runtime, number),
-        None => Some(engine_for(wheel, runtime)?.shard(0)),
-    }
 }
 
 /// Returns the index of a wheel in `own_shards`. The shard there may be another wheel's.
@@ -175,7 +187,7 @@ impl Thread {
         let learnt = self.worker.get()?;
         // The index is all that Tokio tells without a count that all workers share.
         // A task that has entered another runtime is mistaken for the worker's own, as described above.
-        let holds = worker_index() == Some(learnt.1) && task.is_task() && !may_be_paused();
+        let holds = task.is_task() && worker_index() == Some(learnt.1) && !may_be_paused();
         holds.then_some(learnt)
     }
 
@@ -225,39 +237,32 @@ impl Thread {
         index
     }
 
-    /// Returns this thread's shard of a wheel in the runtime given to the builder or, if none was given, in the
-    /// caller's, as [`Thread::shard_in`] does.
-    #[inline]
-    fn bind(&self, wheel: &WheelRef, task: WakerId) -> Result<Arc<Shard>, (Option<Id>, usize)> {
+    /// Returns this thread's shard of a wheel, in the runtime that was given to the builder or else in `here`, the
+    /// caller's. If the thread does not remember the shard, returns the runtime and the thread's number there.
+    // Out of line, it takes 8 instructions more of each timer that finds no spare.
+    #[inline(always)]
+    fn bind(
+        &self,
+        wheel: &WheelRef,
+        here: Option<Id>,
+        task: WakerId,
+    ) -> Result<Arc<Shard>, (Option<Id>, usize)> {
         let given = wheel.builder_runtime();
         // Asked at each start: a thread may be lent to another runtime from one poll to the next.
         let learnt = self.learnt_for(task);
-        let here = || learnt.map(|(runtime, _)| runtime).or_else(current_runtime);
-        let runtime = given.or_else(here);
+        let here = here.or(learnt.map(|(runtime, _)| runtime));
+        let runtime = given.or(here).or_else(current_runtime);
         let number = || {
-            let index = match learnt {
-                Some((_, index)) => Some(index),
-                None => self.unlearnt_index(task),
-            };
+            let index = learnt
+                .map(|(_, index)| index)
+                .or_else(|| self.unlearnt_index(task));
             // Of the workers of another runtime, the index means nothing there.
             let index = index.filter(|_| given.is_none_or(is_current));
             index.unwrap_or_else(number::get)
         };
-        self.shard_in(wheel, runtime, number)
-    }
-
-    /// Returns this thread's shard of a wheel in `runtime`, where `number` returns the thread's number. If the
-    /// thread does not remember the shard, returns the runtime and that number.
-    #[inline]
-    fn shard_in(
-        &self,
-        wheel: &WheelRef,
-        runtime: Option<Id>,
-        number: impl Fn() -> usize,
-    ) -> Result<Arc<Shard>, (Option<Id>, usize)> {
         match self.own_shard(wheel.id()) {
             // Checked, because the shard may have ended, or be that of the runtime that this thread left.
-            Some(own) if own.serves(runtime, &number) => Ok(own),
+            Some(own) if own.serves(runtime, number) => Ok(own),
             _ => Err((runtime, number())),
         }
     }

@@ -13,10 +13,10 @@
 //! # Phases
 //!
 //! ```text
-//!   AfterFirstPoll ---begin---> Waiting ---poll---> Elapsed
-//!        Unstarted ------'       |   ^                 |
-//!           ^                    |   `-- start: its entry was due too early, or its engine has ended
-//!           `----- cancel -------+---------- reset ----'
+//!   AfterFirstPoll ---start---> Waiting ---poll---> Elapsed
+//!        Unstarted ------'      |    ^                 |
+//!           ^                   |    `-- start: its entry was due too early, or its engine has ended
+//!           `- cancel or leave -+---------- reset -----'
 //! ```
 //!
 //! A reset of a timer that waits does not change its phase. One of another timer makes it `Unstarted`. A
@@ -25,12 +25,16 @@
 //! # Deadline and due
 //!
 //! The *deadline* is what the user asked for. A timer is due once the tick of its deadline has begun, which is
-//! the first tick that begins at or after it; this rule has no exception. The *entry* is due later than that
-//! by the slack, or earlier, in two cases: it was taken over from an earlier timer of the task, or the timer
-//! has been reset to a later deadline. Moving the entry would cost more than a second look at the timer: once
-//! the entry has expired, the timer elapses if its deadline has been reached as well, and otherwise starts
-//! again for the rest. The entry is due after the rounded deadline in no case, except if a reset has moved the
-//! deadline forward by so little that the slack of the former one covers it.
+//! the first tick that begins at or after it. The *entry* is due later than that by the slack, or earlier, in
+//! two cases: it was taken over from an earlier timer of the task, or the timer has been reset to a later
+//! deadline. Moving the entry would cost more than a second look at the timer: once the entry has expired, the
+//! timer elapses if its deadline has been reached as well, and otherwise starts again for the rest. The entry
+//! is due after the rounded deadline in no case, except if a reset has moved the deadline forward by so little
+//! that the slack of the former one covers it.
+//!
+//! Only an engine has ticks. A timer in no shard is therefore due for certain a tick after its deadline
+//! ([`Timer::is_due`]), and one whose engine has ended is due in the next engine or, where there is no other,
+//! at once ([`Timer::poll_ended`]).
 
 use std::{
     mem,
@@ -55,13 +59,14 @@ use super::{
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// Of no meaning while the timer is [`Apart::AfterFirstPoll`].
+    /// [`Moment::ZERO`] until the first pending poll of a timeout that has none before.
+    // Not in the phases, because each change of the phase would copy it: 15 instructions of a scheduled task.
     deadline: Moment,
     phase: Phase,
 }
 
 // At this size, a boxed sleep fits into an allocator's chunk of 48 bytes.
-const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_width = "64")));
+const _: () = assert!(size_of::<Timer>() == 40 || cfg!(not(target_pointer_width = "64")));
 
 #[derive(Debug)]
 enum Phase {
@@ -72,7 +77,7 @@ enum Phase {
 }
 
 /// The phases in which a timer is in no shard.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Apart {
     /// A timeout, whose delay counts from the first poll that finds its future pending.
     AfterFirstPoll(Nanos),
@@ -85,16 +90,17 @@ enum Apart {
         is_reset: bool,
     },
     Elapsed {
-        /// By how much the deadline was rounded up to the moment at which the entry was due. Zero if the
-        /// timer has not waited, or not until then.
+        /// By how much the deadline was rounded up to the moment at which the entry was due, for an interval,
+        /// whose next tick counts from the deadline. Zero if the timer has not waited, or not until then.
         rounded_up_by: Nanos,
     },
 }
 
-/// What a timer that waits knows of its entry.
+/// A timer that waits, and what it knows of its entry.
 #[derive(Debug)]
 struct Wait {
     shard: Arc<Shard>,
+    /// When the entry is due.
     due: Moment,
     /// The task that the waker in the entry wakes. Unknown if each poll has to take the lock.
     task: WakerId,
@@ -106,25 +112,21 @@ struct Wait {
 impl Timer {
     /// Creates a timer that is due `delay` after its first poll.
     #[inline]
-    pub(crate) fn from_first_poll(wheel: WheelRef, delay: Duration) -> Timer {
+    pub(crate) fn after_first_poll(wheel: WheelRef, delay: Duration) -> Timer {
         Timer {
             deadline: Moment::ZERO,
             phase: Phase::Apart(wheel, Apart::AfterFirstPoll(Nanos::of_timeout(delay))),
         }
     }
 
-    pub(crate) fn at(wheel: WheelRef, deadline: Moment) -> Timer {
+    /// Creates a timer that is due at `deadline`. `known_past` is a moment that has passed, such as that from
+    /// which the deadline counts, or [`Moment::ZERO`].
+    #[inline]
+    pub(crate) fn at(wheel: WheelRef, deadline: Moment, known_past: Moment) -> Timer {
+        let is_reset = false;
         Timer {
             deadline,
-            phase: Phase::unstarted(wheel, Moment::ZERO, false),
-        }
-    }
-
-    /// Creates a timer that is due `duration` after `now`.
-    pub(crate) fn after(wheel: WheelRef, now: Moment, duration: Duration) -> Timer {
-        Timer {
-            deadline: now.after(Nanos::of(duration)),
-            phase: Phase::unstarted(wheel, now, false),
+            phase: Phase::Apart(wheel, Apart::Unstarted { known_past, is_reset }),
         }
     }
 
@@ -143,8 +145,9 @@ impl Timer {
         reading: Reading,
     ) -> Timer {
         let Some(shard) = thread::bind_in(wheel, runtime) else {
-            return Timer::at(wheel.clone(), deadline);
+            return Timer::at(wheel.clone(), deadline, Moment::ZERO);
         };
+        // Not by `start`, because to make the timer and then start it takes 25 instructions more.
         let phase = match shard.start(waker, deadline, reading) {
             StartOutcome::Waits(key, due) => Phase::Waiting(Wait {
                 shard,
@@ -157,7 +160,7 @@ impl Timer {
                 let rounded_up_by = Nanos(0);
                 Phase::Apart(wheel.clone(), Apart::Elapsed { rounded_up_by })
             }
-            // The next attempt finds or begins another engine, or panics.
+            // As in `start_in`.
             StartOutcome::Ended(waker) => return Timer::started(wheel, runtime, waker, deadline, reading),
         };
         Timer { deadline, phase }
@@ -190,22 +193,9 @@ impl Timer {
     /// here.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.engine_shard()
-            .map_or_else(|| self.wheel().now(), |shard| shard.alarm.now())
-    }
-
-    /// Returns whether the timer goes by the runtime that was given to the builder, and not by the caller's.
-    #[inline]
-    pub(crate) fn has_builder_runtime(&self) -> bool {
-        self.wheel().builder_runtime().is_some()
-    }
-
-    /// Returns the shard in which the timer waits, unless that has ended.
-    #[inline]
-    fn engine_shard(&self) -> Option<&Shard> {
         match &self.phase {
-            Phase::Waiting(wait) if !wait.shard.has_ended() => Some(&wait.shard),
-            _ => None,
+            Phase::Waiting(wait) if !wait.shard.has_ended() => wait.shard.alarm.now(),
+            _ => self.wheel().now(),
         }
     }
 
@@ -217,7 +207,7 @@ impl Timer {
     /// Returns whether the timer waits for an entry that has not expired.
     #[inline]
     pub(crate) fn has_entry(&self) -> bool {
-        matches!(&self.phase, Phase::Waiting(wait) if wait.due > wait.shard.horizon())
+        matches!(&self.phase, Phase::Waiting(wait) if wait.has_entry())
     }
 
     /// Returns whether the timer has not started since it was created, reset or cancelled.
@@ -225,9 +215,21 @@ impl Timer {
         matches!(self.phase, Phase::Apart(_, Apart::Unstarted { .. }))
     }
 
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting(_))
+    }
+
     /// Returns whether the timer has elapsed and stays so until it is reset.
     pub(crate) fn has_completed(&self) -> bool {
         matches!(self.phase, Phase::Apart(_, Apart::Elapsed { .. }))
+    }
+
+    /// Returns by how much the deadline of a timer that has elapsed was rounded up.
+    pub(crate) fn rounded_up_by(&self) -> Nanos {
+        match self.phase {
+            Phase::Apart(_, Apart::Elapsed { rounded_up_by, .. }) => rounded_up_by,
+            _ => Nanos(0),
+        }
     }
 
     pub(crate) fn is_elapsed(&self) -> bool {
@@ -235,27 +237,28 @@ impl Timer {
             Phase::Apart(_, Apart::AfterFirstPoll(_)) => false,
             // As with Tokio's sleep, which is registered by its first poll or by a reset.
             Phase::Apart(_, Apart::Unstarted { is_reset, .. }) => *is_reset && self.is_due(),
-            // Without its engine, it elapses only in a poll.
-            Phase::Waiting(wait) => {
-                let is_gone = || !self.has_entry() && !wait.shard.has_ended();
-                // An entry may be gone before its timer is due, and the horizon is behind the clock until the
-                // next turn, so the clock is asked, too.
-                wait.has_elapsed(self.deadline) || is_gone() && self.is_due()
-            }
+            // Without its engine, it elapses only in a poll. With it, an entry may be gone before its timer is due.
+            Phase::Waiting(wait) => !wait.has_entry() && !wait.shard.has_ended() && self.is_due(),
             Phase::Apart(_, Apart::Elapsed { .. }) => true,
         }
     }
 
-    /// Returns whether the tick of the deadline has begun on the clock that [`Timer::now`] reads. Where a tick
-    /// begins is not known before the timer has started, and it then counts as due a tick later.
+    /// Returns whether the tick of the deadline has begun or, while the timer is in no shard, whether it has for
+    /// certain.
     #[inline(never)]
     pub(crate) fn is_due(&self) -> bool {
-        let deadline = self.deadline();
-        if let Some(shard) = self.engine_shard() {
-            return shard.is_due(deadline);
+        match &self.phase {
+            Phase::Waiting(wait) if !wait.shard.has_ended() => wait.shard.is_due(self.deadline),
+            _ => self.has_passed_by_a_tick(),
         }
+    }
+
+    /// Returns whether a tick has begun for certain, at or after the deadline, whenever ticks begin in the engine
+    /// that the timer would start in here.
+    fn has_passed_by_a_tick(&self) -> bool {
         let tick = Nanos::of(self.shared().settings.tick_duration);
-        if test_clock::may_be_paused() && !self.has_builder_runtime() {
+        let deadline = self.deadline();
+        if test_clock::may_be_paused() && self.wheel().builder_runtime().is_none() {
             // Tokio's milliseconds are ticks of the wheel.
             let rest = if tick > Nanos::MILLISECOND { tick } else { Nanos(0) };
             tokio_timer::has_passed(deadline.after(rest))
@@ -268,34 +271,18 @@ impl Timer {
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
         // The horizon may have been stored meanwhile. The driver then wakes the task, which polls once more.
-        matches!(&self.phase, Phase::Waiting(wait) if wait.due > wait.shard.horizon() && wait.task.is(waker))
-    }
-
-    /// Polls a timer whose entry only ever has wakers that `waker` makes, all of which wake the same, and which
-    /// are not those of a task.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker) -> Poll<()> {
-        match &self.phase {
-            Phase::Waiting(wait) if self.has_entry() && !wait.shard.source.is_test() => Poll::Pending,
-            Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
-                let reading = wheel.reading(*known_past);
-                *self = Timer::started(wheel, None, waker(), self.deadline, reading);
-                if self.has_completed() {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            }
-            _ => self.poll_further(&waker()),
-        }
+        matches!(&self.phase, Phase::Waiting(wait) if wait.has_entry() && wait.task.is(waker))
     }
 
     /// Polls a timer that is not waiting or wakes another task.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the timer has to start, and there is no runtime with timers. It is then unchanged.
     #[track_caller]
-    pub(crate) fn poll_further(&mut self, waker: &Waker) -> Poll<()> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<()> {
         let (wheel, apart) = match &self.phase {
-            Phase::Waiting(_) => return self.poll_waiting(waker),
+            Phase::Waiting(_) => return self.poll_waiting(waker, Moment::NEVER),
             Phase::Apart(wheel, apart) => (wheel, apart),
         };
         let (deadline, reading) = match *apart {
@@ -311,72 +298,56 @@ impl Timer {
             Apart::Unstarted { known_past, .. } => (self.deadline, wheel.reading(known_past)),
             Apart::Elapsed { .. } => return Poll::Ready(()),
         };
-        self.begin(waker, deadline, reading)
-    }
-
-    /// Takes over a spare of the thread, or gets an entry of its own.
-    #[inline]
-    #[track_caller]
-    fn begin(&mut self, waker: &Waker, deadline: Moment, reading: Reading) -> Poll<()> {
-        let wheel = self.wheel().id();
         // Looked for first, because a spare has everything that a start has to find or to make: the shard, a
         // clone of the waker, and a place in the wheel.
-        let taken = thread::with(|thread| {
-            // The runtime is compared last, because Tokio may have to be asked for it, and by a count that all
-            // workers share.
-            thread.spares.take(|spare| {
-                spare.fits(waker, wheel, deadline, reading.at)
-                    && thread.is_in(spare.shard.runtime, spare.task)
-            })
-        });
-        let Some(Spare {
-            shard,
-            key,
-            due,
-            task,
-        }) = taken.flatten()
-        else {
-            return self.start(waker, deadline, reading);
-        };
-        self.deadline = deadline;
-        self.phase = Phase::Waiting(Wait {
-            shard,
-            due,
-            task,
-            key,
-            // What held for the former timer holds for this one: the task is the same, and so is the runtime.
-            leaves_spare: true,
-        });
-        Poll::Pending
+        if let Some(spare) = thread::take_spare(wheel.id(), waker, deadline, reading.at) {
+            self.deadline = deadline;
+            self.phase = Phase::Waiting(Wait::in_place_of(spare));
+            return Poll::Pending;
+        }
+        // Cloned before a lock is taken, because that may be code of the user's.
+        let (clone, task) = WakerId::of_clone(waker);
+        self.start(clone, task, deadline, reading)
+    }
+
+    /// Polls a timer whose entry only ever has wakers that `waker` makes, all of which wake the same, and which
+    /// are not those of a task. `since` is the moment from which the deadline counts, and so tells the slack.
+    /// It may be any later one.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker, since: Moment) -> Poll<()> {
+        match &self.phase {
+            Phase::Waiting(wait) if wait.has_entry() && !wait.shard.source.is_test() => Poll::Pending,
+            Phase::Waiting(_) => self.poll_waiting(&waker(), since),
+            Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
+                let reading = wheel.reading(*known_past);
+                self.start(waker(), WakerId::UNKNOWN, self.deadline, reading)
+            }
+            _ => self.poll(&waker()),
+        }
     }
 
     /// Polls a timer whose entry has expired, or may have to wake another task.
     #[inline(never)]
     #[track_caller]
-    fn poll_waiting(&mut self, waker: &Waker) -> Poll<()> {
+    fn poll_waiting(&mut self, waker: &Waker, since: Moment) -> Poll<()> {
         let Phase::Waiting(wait) = &mut self.phase else {
             unreachable!("it waits")
         };
         // Read once, so that all questions below get the same answer.
-        let horizon = wait.shard.horizon();
+        let (deadline, horizon) = (self.deadline, wait.shard.horizon());
         if horizon == Moment::NEVER {
-            // The engine has ended. All of its timers have been woken and count as pending no more, but for the
-            // user they go on.
-            if wait.shard.has_elapsed_with_runtime() {
-                return self.elapse(Moment::ZERO);
-            }
-            let now = self.wheel().now();
-            return self.start(waker, self.deadline, Reading::current(now));
+            return self.poll_ended(waker);
         }
         // The horizon is the beginning of a tick that has come, so this is true of no timer too early.
-        if wait.due.max(self.deadline) <= horizon {
-            let due = wait.due;
-            return self.elapse(due);
+        if wait.due.max(deadline) <= horizon {
+            let (wheel, due) = (wait.shard.wheel.clone(), wait.due);
+            return self.elapse(wheel, deadline, due);
         }
         if wait.due > horizon {
-            if wait.shard.is_due_before_turn(self.deadline) {
-                drop(self.end_entry(Shard::expire));
-                return self.elapse(Moment::ZERO);
+            if wait.shard.is_due_before_turn(deadline) {
+                drop(self.expire());
+                return Poll::Ready(());
             }
             if wait.direct_to(waker) {
                 return Poll::Pending;
@@ -385,7 +356,25 @@ impl Timer {
         }
         // The entry was due before the deadline. The horizon serves as a reading of the clock, because it is
         // the moment of the last turn.
-        self.start_again(waker, Reading::earlier(horizon))
+        let (clone, task) = WakerId::of_clone(waker);
+        // Not in the shard of this thread, because a timer stays in the runtime that polled it first. It leaves
+        // no spare, because the task that polls now may be one of another runtime.
+        let place = (wait.shard.clone(), false);
+        self.start_in(place, clone, task, deadline, Reading::earlier(horizon.min(since)))
+    }
+
+    /// Polls a timer whose engine has ended. All timers there have been woken and count as pending no more, but
+    /// for the user they go on.
+    #[cold]
+    #[track_caller]
+    fn poll_ended(&mut self, waker: &Waker) -> Poll<()> {
+        let deadline = self.deadline;
+        if matches!(&self.phase, Phase::Waiting(wait) if wait.shard.has_elapsed_with_runtime()) {
+            return self.elapse(self.wheel().clone(), deadline, Moment::ZERO);
+        }
+        let (clone, task) = WakerId::of_clone(waker);
+        let reading = Reading::current(self.wheel().now());
+        self.start(clone, task, deadline, reading)
     }
 
     /// Starts the timer in the shard of this thread.
@@ -394,146 +383,109 @@ impl Timer {
     ///
     /// Panics if there is no runtime with timers. The timer is then unchanged.
     #[track_caller]
-    fn start(&mut self, waker: &Waker, deadline: Moment, reading: Reading) -> Poll<()> {
-        // Cloned before a lock is taken, because that may be code of the user's.
-        let (clone, task) = WakerId::of_clone(waker);
-        let Some((shard, repeats)) = thread::bind(self.wheel(), task) else {
-            // It starts where it is polled next, for the same deadline, if its task has handed it on by then.
-            self.deadline = deadline;
-            self.phase = Phase::unstarted(self.wheel().clone(), Moment::ZERO, false);
-            return Poll::Pending;
+    fn start(&mut self, waker: Waker, task: WakerId, deadline: Moment, reading: Reading) -> Poll<()> {
+        let Some(place) = thread::bind(self.wheel(), task) else {
+            return self.stay_unstarted(deadline);
         };
-        match shard.start(clone, deadline, reading) {
+        self.start_in(place, waker, task, deadline, reading)
+    }
+
+    /// Leaves the timer to be started where it is polled next, for the same deadline, if its task has handed it on
+    /// by then.
+    #[cold]
+    fn stay_unstarted(&mut self, deadline: Moment) -> Poll<()> {
+        self.deadline = deadline;
+        self.phase = Phase::unstarted(self.wheel().clone());
+        Poll::Pending
+    }
+
+    /// Starts the timer in a shard. The second half of the place says whether it may leave a spare.
+    // Out of line, this takes 30 instructions more of a timer that finds no spare.
+    #[inline(always)]
+    #[track_caller]
+    fn start_in(
+        &mut self,
+        (shard, may_leave_spare): (Arc<Shard>, bool),
+        waker: Waker,
+        task: WakerId,
+        deadline: Moment,
+        reading: Reading,
+    ) -> Poll<()> {
+        match shard.start(waker, deadline, reading) {
             StartOutcome::Waits(key, due) => {
                 let task = shard.source.remembered(task);
-                // Decided now, because only this thread knows that its task runs in the shard's runtime. Of a
-                // wheel with a runtime of its own, a spare could keep what a task of another runtime holds.
-                let leaves_spare = repeats && task.is_task() && self.wheel().builder_runtime().is_none();
                 // Stored only now: a poll that panics for want of a runtime leaves the timer as it was.
                 self.deadline = deadline;
                 self.phase = Phase::Waiting(Wait {
                     due,
                     task,
                     key,
-                    leaves_spare,
+                    leaves_spare: may_leave_spare && task.is_task(),
                     shard,
                 });
                 Poll::Pending
             }
             // The tick of the deadline has begun, so there is nothing to wait for.
-            StartOutcome::IsDue => {
-                self.deadline = deadline;
-                self.elapse(Moment::ZERO)
-            }
-            // The next attempt finds or begins another engine, or panics.
-            StartOutcome::Ended(_) => self.start(waker, deadline, reading),
-        }
-    }
-
-    /// Starts the timer again in the shard where it waits, because its entry has expired before its deadline.
-    #[track_caller]
-    fn start_again(&mut self, waker: &Waker, reading: Reading) -> Poll<()> {
-        let Phase::Waiting(wait) = &mut self.phase else {
-            unreachable!("it waits")
-        };
-        let (clone, task) = WakerId::of_clone(waker);
-        // Not in the shard of this thread, because a timer stays in the runtime that polled it first.
-        match wait.shard.start(clone, self.deadline, reading) {
-            StartOutcome::Waits(key, due) => {
-                (wait.key, wait.due) = (key, due);
-                wait.task = wait.shard.source.remembered(task);
-                // The task that polls now may be one of another runtime.
-                wait.leaves_spare = false;
-                Poll::Pending
-            }
-            StartOutcome::IsDue => self.elapse(Moment::ZERO),
-            StartOutcome::Ended(_) => {
-                let now = self.wheel().now();
-                self.start(waker, self.deadline, Reading::current(now))
+            StartOutcome::IsDue => self.elapse(shard.wheel.clone(), deadline, Moment::ZERO),
+            StartOutcome::Ended(waker) => {
+                // The next attempt finds or begins another engine, whose clock may be another one, or panics.
+                let reading = Reading::current(self.wheel().now());
+                self.start(waker, task, deadline, reading)
             }
         }
-    }
-
-    /// Ends the wait of a timer that is due, before the driver has come to its entry. Returns whether the timer
-    /// was due.
-    pub(crate) fn elapse_if_due(&mut self) -> bool {
-        let is_due = self
-            .engine_shard()
-            .is_some_and(|shard| shard.is_due(self.deadline));
-        if is_due {
-            drop(self.end_entry(Shard::expire));
-            let _ = self.elapse(Moment::ZERO);
-        }
-        is_due
     }
 
     /// Ends the wait, if the timer has waited. `due` is when its entry was due, if that has expired.
-    fn elapse(&mut self, due: Moment) -> Poll<()> {
-        // Told to an interval, whose next tick counts from the deadline and not from when it was rounded up to.
-        let rounded_up_by = due.since(self.deadline);
+    fn elapse(&mut self, wheel: WheelRef, deadline: Moment, due: Moment) -> Poll<()> {
+        let rounded_up_by = due.since(deadline);
+        self.deadline = deadline;
         // Out of the shard, so that a timer which is kept after it has elapsed keeps no engine.
-        self.phase = Phase::Apart(self.wheel().clone(), Apart::Elapsed { rounded_up_by });
+        self.phase = Phase::Apart(wheel, Apart::Elapsed { rounded_up_by });
         Poll::Ready(())
     }
 
-    /// Returns by how much the deadline of a timer that has elapsed was rounded up.
-    pub(crate) fn rounded_up_by(&self) -> Nanos {
-        match self.phase {
-            Phase::Apart(_, Apart::Elapsed { rounded_up_by }) => rounded_up_by,
-            _ => Nanos(0),
-        }
-    }
-
-    /// Moves the timer to another deadline. Returns a waker for the caller to wake with no lock held, such as
-    /// the waiting task's if the timer is due.
+    /// Moves the timer to another deadline. `known_past` is a moment that has passed or [`Moment::ZERO`], as
+    /// for [`Timer::at`]. Returns a waker for the caller to wake with no lock held, such as the waiting task's
+    /// if the timer is due.
     #[must_use]
     #[inline]
-    pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
+    pub(crate) fn reset(&mut self, deadline: Moment, known_past: Moment) -> Option<Waker> {
         let former = mem::replace(&mut self.deadline, deadline);
-        match &self.phase {
-            // The entry is due in time, and the timer is started again when it expires; or else the deadline
-            // is the same as before, and only slack makes the entry late.
-            Phase::Waiting(wait) if deadline >= wait.due || deadline == former => None,
-            Phase::Waiting(_) => self.bring_forward(),
-            // It counts as polled from now on, because that is how Tokio's behaves: its reset registers it.
-            _ => {
-                self.phase = Phase::unstarted(self.wheel().clone(), Moment::ZERO, true);
-                None
+        if let Phase::Waiting(wait) = &self.phase {
+            // Otherwise, the entry is due in time, and the timer is started again when it expires; or else the
+            // deadline is the same as before, and only slack makes the entry late.
+            if deadline < wait.due && deadline != former {
+                return self.bring_forward();
             }
+        } else {
+            // It counts as polled from now on, because that is how Tokio's behaves: its reset registers it.
+            let is_reset = true;
+            let unstarted = Apart::Unstarted { known_past, is_reset };
+            self.phase = Phase::Apart(self.wheel().clone(), unstarted);
         }
-    }
-
-    /// Moves the timer to another deadline, given a reading of the clock, so that the next poll needs none.
-    /// Unless the timer waits, it elapses only in a poll.
-    #[must_use]
-    pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) -> Option<Waker> {
-        let waker = self.reset(deadline);
-        if let Phase::Apart(_, Apart::Unstarted { known_past, is_reset }) = &mut self.phase {
-            (*known_past, *is_reset) = (now, false);
-        }
-        waker
+        None
     }
 
     /// Moves the entry of a timer that waits to the tick of its deadline, which is earlier.
     fn bring_forward(&mut self) -> Option<Waker> {
         let Phase::Waiting(wait) = &mut self.phase else {
-            return None;
+            unreachable!("it waits")
         };
         let shard = &wait.shard;
-        if wait.due <= shard.horizon() {
-            // The task is woken in any case. Without its engine, the timer starts in another one.
-            if !shard.has_ended() {
-                let _ = self.elapse(Moment::ZERO);
-            }
+        // Without its engine, the timer starts in another one.
+        if shard.has_ended() {
+            return None;
+        }
+        if !wait.has_entry() {
+            // The task is woken in any case.
+            let _ = self.elapse(self.wheel().clone(), self.deadline, Moment::ZERO);
             return None;
         }
         // The shard's clock, because the caller may be in another runtime than the timer.
         let now = shard.alarm.now();
         let (tick, sooner) = shard.clock.round_up(self.deadline, self.deadline.since(now));
         if shard.has_come(self.deadline, sooner, Reading::current(now)) {
-            let waker = self.end_entry(Shard::expire);
-            let _ = self.elapse(Moment::ZERO);
-            return waker;
+            return self.expire();
         }
         // With slack, two deadlines may be rounded up to the same tick.
         if sooner >= wait.due {
@@ -547,47 +499,47 @@ impl Timer {
         ended
     }
 
-    /// Restarts a timer whose entry has expired, if it is not due at `deadline`, with the slack of a timer that
-    /// started at `start`. The driver calls this by waking `waker`. Returns `false` if the timer is due or
-    /// cannot be started here, so that its task has to poll.
-    pub(crate) fn start_anew(&mut self, deadline: Moment, start: Moment, waker: &Waker) -> bool {
-        match &self.phase {
-            Phase::Waiting(wait) if !wait.shard.has_ended() => {
-                self.deadline = deadline;
-                // The driver has woken this waker because the entry has expired, unless the timer was moved since.
-                let is_gone = wait.due <= wait.shard.horizon();
-                let polled = if is_gone && !wait.has_elapsed(deadline) {
-                    self.start_again(waker, Reading::earlier(start))
-                } else {
-                    self.poll_further(waker)
-                };
-                polled.is_pending()
-            }
-            _ => false,
+    /// Ends the wait of a timer that is due, before the driver has come to its entry. Returns whether the timer
+    /// was due.
+    pub(crate) fn elapse_if_due(&mut self) -> bool {
+        let is_due = self.is_due();
+        if is_due {
+            drop(self.expire());
         }
+        is_due
     }
 
-    /// Cancels the entry of a timer that is dropped next, and returns its waker.
+    /// Ends the wait of a timer that is due, and takes its entry out, if that is still there. Returns the
+    /// entry's waker.
+    fn expire(&mut self) -> Option<Waker> {
+        let wait = self.take_wait()?;
+        let _ = self.elapse(wait.shard.wheel.clone(), self.deadline, Moment::ZERO);
+        wait.shard.expire(wait.key, wait.due)
+    }
+
+    /// Takes the entry out, if the timer waits, and returns its waker, whose destructor may be code of the
+    /// user's. If the timer is polled again, it starts again.
+    pub(crate) fn cancel(&mut self) -> Option<Waker> {
+        let wait = self.take_wait()?;
+        wait.shard.cancel(wait.key, wait.due)
+    }
+
+    /// Takes the entry out as [`Timer::cancel`] does, of a timer that nobody polls any more.
     #[inline]
     pub(crate) fn end(&mut self) -> Option<Waker> {
+        // Without a reference to its wheel, because to take one is 25 instructions of a scheduled task.
         match self.phase.take() {
-            // By the horizon, the entry is gone or is the driver's to free, which takes no lock here.
-            Phase::Waiting(wait) if wait.due > wait.shard.horizon() => wait.shard.cancel(wait.key, wait.due),
+            Phase::Waiting(wait) if wait.has_entry() => wait.shard.cancel(wait.key, wait.due),
             _ => None,
         }
     }
 
-    /// Cancels the entry, and returns its waker.
-    pub(crate) fn cancel(&mut self) -> Option<Waker> {
-        self.end_entry(Shard::cancel)
-    }
-
-    /// Cancels the entry before the timer is dropped, unless the drop makes it a spare. If the timer is
-    /// polled again nevertheless, it starts again.
+    /// Cancels the entry before the timer is dropped, unless the drop makes it a spare. If the timer is polled
+    /// again nevertheless, it starts again.
     #[inline]
     pub(crate) fn cancel_unless_kept(&mut self) {
         if matches!(&self.phase, Phase::Waiting(wait) if !wait.leaves_spare) {
-            self.cancel_here();
+            self.leave_entry();
         }
     }
 
@@ -600,7 +552,7 @@ impl Timer {
             }
             // The entry of one that is due by the horizon is gone, or is the driver's to free, which takes no lock
             // here.
-            if wait.due <= wait.shard.horizon() {
+            if !wait.has_entry() {
                 return drop(self.phase.take());
             }
             if let Some(mut place) = thread.spares.make_room(&wait.shard, wait.due, wait.task) {
@@ -609,19 +561,19 @@ impl Timer {
         });
         // Not kept, or the thread's locals have been destroyed.
         if let Phase::Waiting(_) = self.phase {
-            self.cancel_here();
+            self.leave_entry();
         }
     }
 
     /// Cancels the entry, if the timer waits, and tells the thread.
-    fn cancel_here(&mut self) {
+    fn leave_entry(&mut self) {
         let Some(Wait {
             shard,
             due,
             task,
             key,
             ..
-        }) = self.phase.take_wait()
+        }) = self.take_wait()
         else {
             return;
         };
@@ -631,18 +583,87 @@ impl Timer {
         drop(shard.cancel(key, due));
     }
 
-    fn end_entry(&mut self, end: impl FnOnce(&Shard, Key, Moment) -> Option<Waker>) -> Option<Waker> {
-        let wait = self.phase.take_wait()?;
-        end(&wait.shard, wait.key, wait.due)
+    /// Makes a timer that waits one that has not started. The caller ends the entry.
+    #[inline]
+    fn take_wait(&mut self) -> Option<Wait> {
+        let Phase::Waiting(wait) = &self.phase else {
+            return None;
+        };
+        let unstarted = Phase::unstarted(wait.shard.wheel.clone());
+        match mem::replace(&mut self.phase, unstarted) {
+            Phase::Waiting(wait) => Some(wait),
+            Phase::Apart(..) => None,
+        }
+    }
+}
+
+impl Phase {
+    /// Takes the phase out of a timer that nobody polls any more.
+    #[inline]
+    fn take(&mut self) -> Phase {
+        mem::replace(self, Phase::unstarted(WheelRef::GLOBAL))
+    }
+
+    /// Makes a spare of a phase in which the timer waits.
+    #[inline]
+    fn into_spare(self) -> Option<Spare> {
+        match self {
+            Phase::Waiting(wait) => Some(wait.into_spare()),
+            Phase::Apart(..) => None,
+        }
+    }
+
+    /// The phase after a cancel.
+    fn unstarted(wheel: WheelRef) -> Phase {
+        let unstarted = Apart::Unstarted {
+            known_past: Moment::ZERO,
+            is_reset: false,
+        };
+        Phase::Apart(wheel, unstarted)
     }
 }
 
 impl Wait {
-    /// Returns whether the entry has expired and the deadline has been reached as well. A timer whose engine
-    /// has ended has another clock.
-    fn has_elapsed(&self, deadline: Moment) -> bool {
-        let horizon = self.shard.horizon();
-        horizon != Moment::NEVER && self.due.max(deadline) <= horizon
+    /// Waits for the entry of a spare.
+    #[inline]
+    fn in_place_of(spare: Spare) -> Wait {
+        let Spare {
+            shard,
+            key,
+            due,
+            task,
+        } = spare;
+        Wait {
+            shard,
+            due,
+            task,
+            key,
+            // What held for the former timer holds for this one: the task is the same, and so is the runtime.
+            leaves_spare: true,
+        }
+    }
+
+    #[inline]
+    fn into_spare(self) -> Spare {
+        let Wait {
+            shard,
+            due,
+            task,
+            key,
+            ..
+        } = self;
+        Spare {
+            shard,
+            key,
+            due,
+            task,
+        }
+    }
+
+    /// Returns whether the entry has not expired.
+    #[inline]
+    fn has_entry(&self) -> bool {
+        self.due > self.shard.horizon()
     }
 
     /// Makes the entry wake the task of `waker`. Returns `false` if the entry is gone.
@@ -661,51 +682,10 @@ impl Wait {
     }
 }
 
-impl Phase {
-    fn unstarted(wheel: WheelRef, known_past: Moment, is_reset: bool) -> Phase {
-        Phase::Apart(wheel, Apart::Unstarted { known_past, is_reset })
-    }
-
-    /// Takes the phase out of a timer that is dropped.
-    #[inline]
-    fn take(&mut self) -> Phase {
-        mem::replace(self, Phase::unstarted(WheelRef::GLOBAL, Moment::ZERO, false))
-    }
-
-    /// Makes a spare of a phase in which the timer waits.
-    #[inline]
-    fn into_spare(self) -> Option<Spare> {
-        let Phase::Waiting(wait) = self else { return None };
-        let Wait {
-            shard,
-            due,
-            task,
-            key,
-            ..
-        } = wait;
-        Some(Spare {
-            shard,
-            key,
-            due,
-            task,
-        })
-    }
-
-    /// Makes a timer that waits one that has not started. The caller ends the entry.
-    fn take_wait(&mut self) -> Option<Wait> {
-        let Phase::Waiting(wait) = self else { return None };
-        let unstarted = Phase::unstarted(wait.shard.wheel.clone(), Moment::ZERO, false);
-        match mem::replace(self, unstarted) {
-            Phase::Waiting(wait) => Some(wait),
-            _ => None,
-        }
-    }
-}
-
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        if let Phase::Waiting(_) = &self.phase {
+        if let Phase::Waiting(_) = self.phase {
             self.leave();
         }
     }

@@ -363,6 +363,11 @@ impl Watch {
         self.duration.max(Nanos::MILLISECOND)
     }
 
+    /// Returns the moment from which a deadline counts. It is not after now.
+    fn start_of(&self, deadline: Moment) -> Moment {
+        deadline.before(self.least_duration())
+    }
+
     /// Takes the waker of the waiting task, for the caller to wake or drop with no lock held.
     fn take_task(&self) -> Option<Waker> {
         lock(&self.task).take()
@@ -374,14 +379,17 @@ impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         // If the timer is being polled, the task has to poll it again.
         if let Some(mut sleep) = try_lock(&self.sleep) {
-            let deadline = self.deadline_of(&sleep.timer);
-            // Not after now, which a wheel takes for the moment that it has reached.
-            let start = deadline.before(self.least_duration());
-            if sleep
-                .timer
-                .start_anew(deadline, start, &Waker::from(self.clone()))
-            {
-                return;
+            let timer = &mut sleep.timer;
+            // One that has completed or was dropped stays so, and without its engine, the task has to poll it.
+            if timer.is_waiting() && !timer.has_lost_engine() {
+                let deadline = self.deadline_of(timer);
+                let woken = timer.reset(deadline, Moment::ZERO);
+                let polled = timer.poll_with(|| Waker::from(self.clone()), self.start_of(deadline));
+                drop(sleep);
+                woken.into_iter().for_each(Waker::wake);
+                if polled.is_pending() {
+                    return;
+                }
             }
         }
         self.take_task().into_iter().for_each(Waker::wake);
@@ -395,10 +403,9 @@ impl Future for IdleTimer {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let watch = &self.watch;
         let mut sleep = lock(&watch.sleep);
-        // Before the timer is polled, so that whoever finds it being polled wakes this task. Until its first poll,
-        // it has no task.
+        // Before the timer is polled, so that whoever finds it being polled wakes this task.
         let is_known = |task: &Waker| task.will_wake(cx.waker());
-        if sleep.timer.is_unstarted() || !lock(&watch.task).as_ref().is_some_and(is_known) {
+        if !lock(&watch.task).as_ref().is_some_and(is_known) {
             let task = cx.waker().clone();
             let former = lock(&watch.task).replace(task);
             drop(former);
@@ -406,9 +413,9 @@ impl Future for IdleTimer {
         let polled = loop {
             let deadline = watch.deadline_of(&sleep.timer);
             if deadline > sleep.timer.deadline() {
-                sleep.reset_to(deadline);
+                sleep.reset_to(deadline, Moment::ZERO);
             }
-            let polled = sleep.poll_with(|| Waker::from(watch.clone()), cx);
+            let polled = sleep.poll_with(|| Waker::from(watch.clone()), watch.start_of(deadline), cx);
             // Something may have become busy since, or the thread may have been held up until the deadline.
             if polled.is_pending() || !watch.activity().is_busy() {
                 break polled;

@@ -216,7 +216,7 @@ impl Interval {
             tick.after(period)
         };
         self.counts_from = Some(next.before(period));
-        self.sleep.reset_given_now(next, now);
+        self.sleep.reset_to(next, now);
         tick.instant()
     }
 
@@ -236,7 +236,7 @@ impl Interval {
     /// ```
     pub fn reset(&mut self) {
         let now = self.sleep.timer.now();
-        self.sleep.reset_given_now(now.after(Nanos::of(self.period)), now);
+        self.sleep.reset_to(now.after(Nanos::of(self.period)), now);
         self.counts_from = Some(now);
     }
 
@@ -346,7 +346,7 @@ impl Interval {
         self.period = period;
         if let Some(from) = self.counts_from {
             let now = self.sleep.timer.now();
-            self.sleep.reset_given_now(from.after(Nanos::of(period)), now);
+            self.sleep.reset_to(from.after(Nanos::of(period)), now);
         }
     }
 

@@ -141,7 +141,7 @@ impl Sleep {
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn after(wheel: WheelRef, now: Moment, duration: Duration) -> Sleep {
         Sleep {
-            timer: Timer::after(wheel, now, duration),
+            timer: Timer::at(wheel, now.after(Nanos::of(duration)), now),
             resource: Resource::new("Sleep", "Wheel::sleep", || duration),
         }
     }
@@ -151,7 +151,7 @@ impl Sleep {
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn until(wheel: WheelRef, deadline: Instant) -> Sleep {
         Sleep {
-            timer: Timer::at(wheel, Moment::of(deadline)),
+            timer: Timer::at(wheel, Moment::of(deadline), Moment::ZERO),
             resource: Resource::new("Sleep", "Wheel::sleep_until", || from_now(deadline)),
         }
     }
@@ -163,7 +163,7 @@ impl Sleep {
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn of_timeout(wheel: WheelRef, duration: Duration, source: &'static str) -> Sleep {
         Sleep {
-            timer: Timer::from_first_poll(wheel, duration),
+            timer: Timer::after_first_poll(wheel, duration),
             resource: Resource::new("Timeout", source, || duration),
         }
     }
@@ -172,7 +172,7 @@ impl Sleep {
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn of_timeout_at(wheel: WheelRef, deadline: Instant, source: &'static str) -> Sleep {
         Sleep {
-            timer: Timer::at(wheel, Moment::of(deadline)),
+            timer: Timer::at(wheel, Moment::of(deadline), Moment::ZERO),
             resource: Resource::new("Timeout", source, || from_now(deadline)),
         }
     }
@@ -263,13 +263,7 @@ impl Sleep {
     /// ```
     #[inline]
     pub fn reset_at(&mut self, deadline: Instant) {
-        self.reset_to(Moment::of(deadline));
-    }
-
-    #[inline]
-    pub(crate) fn reset_to(&mut self, deadline: Moment) {
-        let woken = self.timer.reset(deadline);
-        self.finish_reset(woken);
+        self.reset_to(Moment::of(deadline), Moment::ZERO);
     }
 
     /// Moves the sleep to `duration` from now, as [`reset_at`](Sleep::reset_at) does.
@@ -291,19 +285,15 @@ impl Sleep {
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         let now = self.timer.now();
-        self.reset_given_now(now.after(Nanos::of(duration)), now);
+        self.reset_to(now.after(Nanos::of(duration)), now);
     }
 
-    /// Moves the sleep to a deadline, given a reading of its clock.
-    pub(crate) fn reset_given_now(&mut self, deadline: Moment, now: Moment) {
-        let woken = self.timer.reset_given_now(deadline, now);
-        self.finish_reset(woken);
-    }
-
-    /// Wakes the waiting task if the new deadline has passed, and reports that the sleep has been reset.
+    /// Moves the sleep to a deadline. `known_past` is a moment that has passed, or [`Moment::ZERO`]. Wakes the
+    /// waiting task if the deadline has passed.
     #[inline]
-    fn finish_reset(&mut self, woken: Option<Waker>) {
+    pub(crate) fn reset_to(&mut self, deadline: Moment, known_past: Moment) {
         let Sleep { timer, resource } = self;
+        let woken = timer.reset(deadline, known_past);
         resource.restart("Sleep::reset", || from_now(timer.deadline().instant()));
         woken.into_iter().for_each(Waker::wake);
     }
@@ -324,12 +314,18 @@ impl Sleep {
         polled
     }
 
-    /// Polls the sleep on the task's budget, but has it wake by the wakers that `waker` makes, and no others.
+    /// Polls the sleep on the task's budget, but has it wake by the wakers that `waker` makes, and no others, as
+    /// [`Timer::poll_with`] does.
     #[track_caller]
-    pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_with(
+        &mut self,
+        waker: impl Fn() -> Waker,
+        since: Moment,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         ready!(HadBudget(false).poll(cx));
         let _spans = self.resource.enter();
-        let polled = self.timer.poll_with(waker);
+        let polled = self.timer.poll_with(waker, since);
         self.resource.report(&polled);
         ready!(polled);
         spend_budget(cx)
@@ -339,7 +335,7 @@ impl Sleep {
     #[track_caller]
     pub(crate) fn poll_without_budget(&mut self, waker: &Waker) -> Poll<()> {
         let _spans = self.resource.enter();
-        let polled = self.timer.poll_further(waker);
+        let polled = self.timer.poll(waker);
         self.resource.report(&polled);
         polled
     }
@@ -387,7 +383,7 @@ pub(crate) fn spend_budget(cx: &mut Context<'_>) -> Poll<()> {
 #[track_caller]
 fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<()> {
     ready!(had_budget.poll(cx));
-    ready!(timer.poll_further(cx.waker()));
+    ready!(timer.poll(cx.waker()));
     spend_budget(cx)
 }
 

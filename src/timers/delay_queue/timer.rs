@@ -56,7 +56,7 @@ impl QueueTimer {
     /// else, in fewer instructions than by the wheel, that of the caller.
     #[inline]
     pub(super) fn now(&self) -> Instant {
-        if self.sleep.timer.has_builder_runtime() {
+        if self.sleep.timer.shared().builder_runtime().is_some() {
             self.sleep.timer.now().instant()
         } else {
             Instant::now()
@@ -66,7 +66,7 @@ impl QueueTimer {
     /// Sets the timer. On a clock that no test controls, returns the time instead if the deadline has passed.
     #[track_caller]
     pub(super) fn set(&mut self, deadline: Instant) -> Result<(), Instant> {
-        let may_be_paused = may_be_paused() && !self.sleep.timer.has_builder_runtime();
+        let may_be_paused = may_be_paused() && self.sleep.timer.shared().builder_runtime().is_none();
         let now = self.now();
         if !may_be_paused && deadline <= now {
             return Err(now);

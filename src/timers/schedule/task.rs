@@ -155,7 +155,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
 
     fn new(deadline: Moment, progress: Progress<F>) -> Arc<Task<F>> {
         let state = State {
-            timer: Timer::at(WheelRef::GLOBAL, deadline),
+            timer: Timer::at(WheelRef::GLOBAL, deadline, Moment::ZERO),
             progress,
             join_waker: None,
         };
@@ -212,7 +212,8 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
             return;
         }
         // The state stays locked, because a task that is due must no longer be reset.
-        if state.timer.poll_with(|| Waker::from(self.clone())).is_ready() {
+        let waker = || Waker::from(self.clone());
+        if state.timer.poll_with(waker, Moment::NEVER).is_ready() {
             self.start(state);
         } else if state.timer.is_unstarted() {
             // It cannot start, because the runtime ends.
@@ -257,7 +258,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
         if !state.is_waiting() {
             return false;
         }
-        let waker = state.timer.reset(Moment::of(deadline));
+        let waker = state.timer.reset(Moment::of(deadline), Moment::ZERO);
         if state.timer.has_completed() {
             // Here, and not by the waker, because a reset to a later deadline could come before that, and then
             // the timer would start anew in whichever runtime the waker is called, or panic outside of all.

@@ -124,7 +124,7 @@ fn a_timer_whose_runtime_shuts_down_goes_on_where_it_is_polled() {
             let _entered = world.runtime.enter();
             assert_eq!(poll(&mut timer, Waker::noop()), Poll::Pending);
         }
-        assert!(timer.reset(moment(2)).is_none());
+        assert!(timer.reset(moment(2), moment(0)).is_none());
         assert!(world.runtime.timers().turn());
         assert_eq!(time::elapsed(), 1);
         let polled_there = other.clone();
@@ -212,7 +212,11 @@ fn an_unused_engine_does_not_end_in_the_middle_of_a_turn() {
             let _entered = world.runtime.enter();
             again.clone().wake();
             let mut timer = again.0.lock().unwrap();
-            assert!(timer.as_mut().is_some_and(|timer| timer.reset(moment(100)).is_none()));
+            assert!(
+                timer
+                    .as_mut()
+                    .is_some_and(|timer| timer.reset(moment(100), moment(0)).is_none())
+            );
         }
         run_tasks(&world.runtime);
         world.shared.forget_handles();

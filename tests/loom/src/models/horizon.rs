@@ -129,7 +129,10 @@ fn a_task_moves_its_timer(from: u64, ticks: &'static [u64]) {
             let mut timer = shards.timer(from);
             shards.start(&mut timer, &task.1);
             for tick in ticks {
-                timer.reset(moment(*tick)).into_iter().for_each(Waker::wake);
+                timer
+                    .reset(moment(*tick), moment(0))
+                    .into_iter()
+                    .for_each(Waker::wake);
             }
             shards.sleep_until(ticks[ticks.len() - 1], &mut timer, &task);
         });
@@ -160,7 +163,10 @@ fn a_taken_over_timer_that_is_put_off_is_neither_early_nor_slept_through() {
             drop(first);
             let mut timer = shards.timer(1);
             shards.start(&mut timer, &task.1);
-            timer.reset(moment(2)).into_iter().for_each(Waker::wake);
+            timer
+                .reset(moment(2), moment(0))
+                .into_iter()
+                .for_each(Waker::wake);
             shards.sleep_until(2, &mut timer, &task);
         });
         shards.drive(2);

@@ -7,7 +7,6 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     task::{Poll, Waker},
-    time::Duration,
 };
 
 use loom::thread::{self, JoinHandle};
@@ -65,7 +64,7 @@ pub(super) fn poll(timer: &mut Timer, waker: &Waker) -> Poll<()> {
     if timer.waits(waker) {
         Poll::Pending
     } else {
-        timer.poll_further(waker)
+        timer.poll(waker)
     }
 }
 
@@ -124,13 +123,12 @@ impl Shards {
     }
 
     pub(super) fn timer(&self, tick: u64) -> Timer {
-        Timer::at(WheelRef::new(&self.0.shared), moment(tick))
+        Timer::at(WheelRef::new(&self.0.shared), moment(tick), Moment::ZERO)
     }
 
     /// Creates a timer of which no more is known than that the model has begun.
     pub(super) fn timer_of_the_beginning(&self, tick: u64) -> Timer {
-        let duration = Duration::from_millis(tick);
-        Timer::after(WheelRef::new(&self.0.shared), moment(0), duration)
+        Timer::at(WheelRef::new(&self.0.shared), moment(tick), moment(0))
     }
 
     /// Runs `sleeper` on a thread of its own, beside the turns.
@@ -261,7 +259,7 @@ impl World {
     }
 
     pub(super) fn timer(&self, tick: u64) -> Timer {
-        Timer::at(WheelRef::new(&self.shared), moment(tick))
+        Timer::at(WheelRef::new(&self.shared), moment(tick), Moment::ZERO)
     }
 
     /// Runs `sleeper` on a thread of the runtime. When the last one is done, the runtime's timers need not go

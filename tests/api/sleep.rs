@@ -316,14 +316,18 @@ async fn reset_after_the_longest_duration_saturates() {
 #[tokio::test(start_paused = true)]
 async fn what_was_reset_elapses_without_a_poll_and_what_was_not_does_not() {
     let wheel = Wheel::new();
-    let mut sleeps = [wheel.sleep(ms(10)), wheel.sleep(ms(10)), wheel.sleep(ms(10))];
-    let mut tokios = [(); 3].map(|()| Box::pin(tokio::time::sleep(ms(10))));
+    let mut sleeps = [(); 4].map(|()| wheel.sleep(ms(10)));
+    let mut tokios = [(); 4].map(|()| Box::pin(tokio::time::sleep(ms(10))));
     let deadline = Instant::now() + ms(20);
     sleeps[1].reset_at(deadline);
     tokios[1].as_mut().reset(deadline);
     sleeps[2].reset_at(Instant::now());
     tokios[2].as_mut().reset(Instant::now());
-    for expected in [[false, false, true], [false, false, true], [false, true, true]] {
+    sleeps[3].reset_after(ms(20));
+    tokios[3].as_mut().reset(deadline);
+    for elapsed_after in [0, 10, 20] {
+        let is_over = elapsed_after == 20;
+        let expected = [false, is_over, true, is_over];
         assert_eq!(tokios.each_ref().map(|sleep| sleep.is_elapsed()), expected);
         assert_eq!(sleeps.each_ref().map(Sleep::is_elapsed), expected);
         advance(ms(10)).await;

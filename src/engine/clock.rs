@@ -1,5 +1,5 @@
-//! Time: instants and spans in eight bytes, and the clock of an engine: its source, the ticks into which it
-//! is divided, and how far deadlines are rounded up to them. All rounding happens here.
+//! Time: instants and spans in eight bytes, and the clock of an engine: the ticks into which it is divided, and
+//! how far deadlines are rounded up to them. All rounding happens here.
 //!
 //! There is one function for each reading of a clock, and of three of them one more that returns an `Instant`,
 //! because to convert a moment back takes as long as to read the clock:
@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `Moment::machine_now` | the machine's |
 //! | `Moment::now` | that of the caller's runtime |
+//! | `Source::now` | that of an engine, whose runtime the caller is in |
 //! | `Alarm::now` | that of an engine, wherever the caller is |
 //! | `Shared::now` | the one from which a timer of a wheel would count here, before it is bound to an engine |
 //! | `Timer::now` | that of the timer's engine or, before it is bound, its wheel's |

@@ -19,8 +19,9 @@
 //!           `- cancel or leave -+---------- reset -----'
 //! ```
 //!
-//! A reset of a timer that waits does not change its phase. One of another timer makes it `Unstarted`. A
-//! timer that waits is in a shard. In any other phase it is in none, and only knows its wheel.
+//! A reset of a timer that waits does not change its phase, unless the timer is due then. One of another timer
+//! makes it `Unstarted`. A timer that waits is in a shard. In any other phase it is in none, and only knows its
+//! wheel.
 //!
 //! # Deadline and due
 //!
@@ -160,7 +161,7 @@ impl Timer {
                 let rounded_up_by = Nanos(0);
                 Phase::Apart(wheel.clone(), Apart::Elapsed { rounded_up_by })
             }
-            // As in `start_in`.
+            // The next attempt finds or begins another engine, or panics.
             StartOutcome::Ended(waker) => return Timer::started(wheel, runtime, waker, deadline, reading),
         };
         Timer { deadline, phase }
@@ -396,6 +397,10 @@ impl Timer {
     fn stay_unstarted(&mut self, deadline: Moment) -> Poll<()> {
         self.deadline = deadline;
         self.phase = Phase::unstarted(self.wheel().clone());
+        // One whose deadline has passed needs no engine.
+        if self.has_passed_by_a_tick() {
+            return self.elapse(self.wheel().clone(), deadline, Moment::ZERO);
+        }
         Poll::Pending
     }
 
@@ -472,13 +477,12 @@ impl Timer {
             unreachable!("it waits")
         };
         let shard = &wait.shard;
-        // Without its engine, the timer starts in another one.
-        if shard.has_ended() {
-            return None;
-        }
         if !wait.has_entry() {
-            // The task is woken in any case.
-            let _ = self.elapse(self.wheel().clone(), self.deadline, Moment::ZERO);
+            // The task is woken in any case. Without its engine, the timer starts in another one. This is asked
+            // last, because the entry may be gone for the reason that the engine has just ended.
+            if !shard.has_ended() {
+                let _ = self.elapse(self.wheel().clone(), self.deadline, Moment::ZERO);
+            }
             return None;
         }
         // The shard's clock, because the caller may be in another runtime than the timer.

@@ -385,9 +385,10 @@ impl Wake for Watch {
                 let deadline = self.deadline_of(timer);
                 let woken = timer.reset(deadline, Moment::ZERO);
                 let polled = timer.poll_with(|| Waker::from(self.clone()), self.start_of(deadline));
+                let waits_on = polled.is_pending() && timer.is_waiting();
                 drop(sleep);
                 woken.into_iter().for_each(Waker::wake);
-                if polled.is_pending() {
+                if waits_on {
                     return;
                 }
             }

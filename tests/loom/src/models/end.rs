@@ -14,7 +14,7 @@ use super::{
     world::{World, finish, moment, poll, spawn},
 };
 use crate::{
-    engine::timer::Timer,
+    engine::{clock::Moment, timer::Timer},
     runtime::Handle,
     stand_in::time::{self, ENDED},
 };
@@ -138,6 +138,27 @@ fn a_timer_whose_runtime_shuts_down_goes_on_where_it_is_polled() {
         sleeper.join().unwrap();
         time.join().unwrap();
         polled_there.runtime.shut_down();
+        world.assert_ended();
+    });
+}
+
+/// The horizon of a shard that has ended is no moment that has come.
+#[test]
+fn a_timer_that_is_reset_while_its_runtime_shuts_down_does_not_elapse() {
+    model(3, || {
+        let world = World::new();
+        let mut timer = world.timer(100);
+        {
+            let _entered = world.runtime.enter();
+            assert_eq!(poll(&mut timer, Waker::noop()), Poll::Pending);
+        }
+        let resetter = world.spawn(move |_| {
+            let waker = timer.reset(moment(50), Moment::ZERO);
+            assert!(!timer.has_completed(), "early");
+            waker.into_iter().for_each(Waker::wake);
+        });
+        world.runtime.shut_down();
+        resetter.join().unwrap();
         world.assert_ended();
     });
 }

@@ -123,9 +123,12 @@ pub(crate) fn take_spare(wheel: WheelId, waker: &Waker, deadline: Moment, now: M
 #[inline]
 #[track_caller]
 pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, bool)> {
-    // Of a wheel that was given a runtime, a spare could keep what a task of another runtime holds.
-    let may_leave_spare = |thread: &Thread| thread.spares.repeats(task) && wheel.builder_runtime().is_none();
-    match with(|thread| (thread.bind(wheel, None, task), may_leave_spare(thread))) {
+    let bound = with(|thread| {
+        // Of a wheel that was given a runtime, a spare could keep what a task of another runtime holds.
+        let may_leave_spare = thread.spares.repeats(task) && wheel.builder_runtime().is_none();
+        (thread.bind(wheel, None, task), may_leave_spare)
+    });
+    match bound {
         Some((Ok(shard), may_leave_spare)) => Some((shard, may_leave_spare)),
         // Not in the closure, because a panic there would not name the caller.
         Some((Err((runtime, number)), may_leave_spare)) => {
@@ -260,9 +263,11 @@ impl Thread {
             let index = index.filter(|_| given.is_none_or(is_current));
             index.unwrap_or_else(number::get)
         };
-        match self.own_shard(wheel.id()) {
-            // Checked, because the shard may have ended, or be that of the runtime that this thread left.
-            Some(own) if own.serves(runtime, number) => Ok(own),
+        let own = self.own_shards[place(wheel.id())].borrow().upgrade();
+        match own {
+            // Checked, because two wheels may share the place, and the shard may have ended, or be that of the
+            // runtime that this thread left.
+            Some(own) if own.wheel.id() == wheel.id() && own.serves(runtime, number) => Ok(own),
             _ => Err((runtime, number())),
         }
     }
@@ -270,13 +275,5 @@ impl Thread {
     /// Remembers a shard as this thread's.
     pub(crate) fn remember(&self, shard: &Arc<Shard>) {
         self.own_shards[place(shard.wheel.id())].replace(Arc::downgrade(shard));
-    }
-
-    /// Returns the shard of a wheel that this thread looked up last, if it still exists.
-    #[inline]
-    fn own_shard(&self, wheel: WheelId) -> Option<Arc<Shard>> {
-        // Two wheels may share the place.
-        let own = self.own_shards[place(wheel)].borrow().upgrade();
-        own.filter(|shard| shard.wheel.id() == wheel)
     }
 }

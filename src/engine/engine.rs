@@ -270,7 +270,8 @@ impl EngineTask {
 impl Drop for EngineTask {
     fn drop(&mut self) {
         let alarm = &self.engine.alarm;
-        // The task has returned. The runtime goes on, which a timer of this engine may ask.
+        // The task has returned, because nobody used the engine. Its runtime goes on, so the engine must not count as
+        // closing, by which a timer tells whether its runtime has ended.
         if alarm.has_ended() {
             return;
         }

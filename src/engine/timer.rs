@@ -312,8 +312,8 @@ impl Timer {
     }
 
     /// Polls a timer whose entry only ever has wakers that `waker` makes, all of which wake the same, and which
-    /// are not those of a task. `since` is the moment from which the deadline counts, and so tells the slack.
-    /// It may be any later one.
+    /// are not those of a task. `since` is the moment from which the deadline counts, which gives the slack if the
+    /// timer starts again, or [`Moment::NEVER`], with which the rest of its time gives it.
     #[inline]
     #[track_caller]
     pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker, since: Moment) -> Poll<()> {

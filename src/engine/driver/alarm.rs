@@ -311,7 +311,8 @@ impl Alarm {
             // because the runtime shuts down.
             outcome = self.set(seat);
         }
-        // Only beside one of Tokio's timers that was just set here. While the engine is closing, that would panic.
+        // Only beside one of Tokio's timers that was just set here, and not while the engine is closing, when Tokio
+        // panics as a waker is registered.
         if seat.has_waker && after != Moment::NEVER && !self.is_closing() {
             self.set_ahead(seat, after);
         }

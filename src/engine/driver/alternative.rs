@@ -7,8 +7,8 @@
 //!   sets the engine's timer, because a worker polls no task after that.
 //! - The engine ends when its task is dropped, because nothing tells it when the last timers end.
 //! - Until then Tokio's pending sleeps have fired, so a timer that waits in such an engine elapses, if it is
-//!   polled where it cannot go on. A timer that another task polls first meanwhile stays pending and does not
-//!   start, because that task is about to be dropped, too.
+//!   polled where it cannot go on. A timer that another task polls first meanwhile elapses if its deadline has
+//!   passed. Otherwise it stays pending and does not start, because that task is about to be dropped, too.
 
 /// Which timers a runtime has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -173,8 +173,7 @@ impl Labelled {
         LabelledTimeout::new(self.timer(sleep, self.counted()), future)
     }
 
-    /// Returns the count of a scope.
-    /// Returns the count of what has a deadline.
+    /// Returns the count of a timeout or scope that has a deadline, and not a duration.
     pub(crate) fn counted(&self) -> Counted {
         Counted::new(self.wheel.reference(), self.label, None)
     }

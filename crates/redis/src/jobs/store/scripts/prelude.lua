@@ -16,8 +16,9 @@
 -- has no more room. So a due job costs a few takes, however many workers are idle.
 -- `settings` holds "paused" while no job may start, "running": how many may run at once, if that is limited, and "keep": how many dead
 -- jobs are kept, and for how long.
--- `last_calls` holds the last call of each sender: its name, its time and its reply. A call that is sent again answers as it did at first. One that finds
--- another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
+-- `last_calls` holds the last call of each sender: its name, its time and its reply. A call that is sent again answers as it did at first.
+-- One that finds another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of
+-- another.
 -- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves to another node, Redis runs
 -- no script with a key that does not.
 local due, claimed, running, dead, state, payload, watching, idle, repeats, settings, last_calls = unpack(KEYS)

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture};
 use support::{
-    jobs::{entries, key, next, queue},
+    jobs::{KEYS, entries, key, next, queue},
     server::Server,
     soon, until,
 };
@@ -214,20 +214,6 @@ async fn a_damaged_limit_stops_no_other_job_of_the_same_batch() {
         assert!(job.done().await.unwrap(), "{limit}");
     }
 }
-
-const KEYS: [&str; 11] = [
-    "due",
-    "claimed",
-    "running",
-    "dead",
-    "state",
-    "payload",
-    "watching",
-    "idle",
-    "repeats",
-    "settings",
-    "last:calls",
-];
 
 /// What is stored of the jobs of the queue.
 fn stored(server: &Server) -> Vec<Option<Vec<u8>>> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::{FutureExt, StreamExt};
 use support::{
     connect,
-    jobs::{Jobs, entries, next_after_errors},
+    jobs::{Jobs, KEYS, entries, next_after_errors},
     proxy::{Network, Proxy},
     server::Server,
     soon, until,
@@ -423,19 +423,6 @@ fn a_worker_that_outlives_its_runtime_yields_an_error() {
 async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.
     let server = Server::start();
-    let keys = [
-        "due",
-        "claimed",
-        "running",
-        "dead",
-        "state",
-        "payload",
-        "watching",
-        "idle",
-        "repeats",
-        "settings",
-        "last:calls",
-    ];
     // The name of the call, and of the one before it.
     let call = |names: &str, id: &str| -> redis::RedisResult<String> {
         let mut connection = server.client().get_connection().unwrap();
@@ -445,8 +432,8 @@ async fn a_batch_that_comes_late_is_refused() {
                 include_str!("../src/jobs/store/scripts/schedule.lua"),
                 "end)()"
             ))
-            .arg(keys.len())
-            .arg(&keys)
+            .arg(KEYS.len())
+            .arg(&KEYS)
             .arg(&[names, "channel", "in", id, "0", "0", "payload"])
             .query(&mut connection)
     };

@@ -9,6 +9,21 @@ use super::{connect, server::Server, soon, until};
 
 pub type Jobs = DelayedJobs<ConnectionManager>;
 
+/// The keys of a partition, without its prefix, in the order in which its scripts are given them.
+pub const KEYS: [&str; 11] = [
+    "due",
+    "claimed",
+    "running",
+    "dead",
+    "state",
+    "payload",
+    "watching",
+    "idle",
+    "repeats",
+    "settings",
+    "last:calls",
+];
+
 /// A queue of that name on a wheel of its own, whose workers are notified.
 pub async fn queue(server: &Server, name: &str) -> Jobs {
     queue_on(&Wheel::new(), server, name).await

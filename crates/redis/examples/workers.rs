@@ -51,7 +51,7 @@ async fn manage(options: Options) -> ExitCode {
     let url = options
         .redis
         .clone()
-        .or(server.as_ref().map(Server::url))
+        .or(server.as_ref().map(|server| server.url()))
         .expect("one of the two");
     let client = match Client::open(&*url) {
         Ok(client) => client,

@@ -6,30 +6,14 @@
 //! the jobs wait in Redis or have been claimed by a worker. `docs/operations.md` has the distribution over a
 //! long run.
 
-use std::{
-    collections::BTreeMap,
-    env,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Duration,
-};
-
-use futures::StreamExt;
-use redis::{ProtocolVersion, RedisResult, cluster::ClusterClient};
-use support::{cluster::Cluster, until};
-use tickwheel::Wheel;
-use tickwheel_redis::{Connection, DelayedJobs, Error, Job, Notifications};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
-
 mod support;
 
-const MS: Duration = Duration::from_millis(1);
+use std::env;
+
+use redis::{RedisResult, cluster::ClusterClient};
+use support::prelude::*;
+use tokio::task::JoinHandle;
+
 const JOBS: usize = 200;
 const LEASE: Duration = Duration::from_secs(1);
 /// When the last job is due, after it was scheduled. The first is due after half of that.
@@ -70,12 +54,13 @@ impl Scene {
     }
 
     fn client(&self, cluster: &Cluster) -> ClusterClient {
-        let builder = ClusterClient::builder(cluster.urls()).use_protocol(ProtocolVersion::RESP3);
-        let builder = match self.response_timeout {
+        let builder = ClusterClient::builder(cluster.urls()).use_protocol(redis::ProtocolVersion::RESP3);
+        match self.response_timeout {
             Some(limit) => builder.response_timeout(limit),
             None => builder,
-        };
-        builder.build().unwrap()
+        }
+        .build()
+        .unwrap()
     }
 }
 
@@ -88,7 +73,7 @@ impl Load {
         for _ in 0..2 {
             let ended = ended.clone();
             thread::spawn(move || {
-                while !ended.load(Ordering::Relaxed) {
+                while !ended.load(SeqCst) {
                     std::hint::spin_loop();
                 }
             });
@@ -99,7 +84,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, SeqCst);
     }
 }
 
@@ -112,6 +97,14 @@ struct Log {
 }
 
 impl Log {
+    fn delivery(&mut self, id: &str) {
+        if self.delivered.contains_key(id) {
+            self.delivered_again += 1;
+        } else {
+            self.delivered.insert(id.to_owned(), Instant::now());
+        }
+    }
+
     fn error(&mut self, what: impl Into<String>) {
         self.errors.push((Instant::now(), what.into()));
     }
@@ -141,14 +134,7 @@ async fn work_on(job: Result<Job, Error>, log: Arc<Mutex<Log>>) {
         Err(error) => return log.lock().unwrap().error(format!("the stream yielded {error}")),
     };
     let id = job.id().to_owned();
-    {
-        let mut log = log.lock().unwrap();
-        if log.delivered.contains_key(&id) {
-            log.delivered_again += 1;
-        } else {
-            log.delivered.insert(id.clone(), Instant::now());
-        }
-    }
+    log.lock().unwrap().delivery(&id);
     let done = job.done().await;
     if !matches!(done, Ok(true)) {
         log.lock().unwrap().error(format!("done of {id}: {done:?}"));
@@ -160,25 +146,14 @@ async fn schedule<C: Connection>(cluster: &Cluster, jobs: &DelayedJobs<C>, round
     for n in 0..JOBS {
         // Due before, while, and after the replica takes over.
         let delay = LAST_DUE / 2 + LAST_DUE / 2 * n as u32 / JOBS as u32;
-        assert!(jobs.schedule(&format!("{round}-{n}"), delay, b"").await.unwrap());
+        put(jobs, [format!("{round}-{n}")], delay).await;
     }
-    let mut connection = cluster.node(cluster.master_of("{q:0}")).get_connection().unwrap();
-    // WAIT waits for what its own connection has written.
-    let (_, replicas): (String, i64) = redis::pipe()
-        .cmd("SET")
-        .arg("{q:0}")
-        .arg("")
-        .cmd("WAIT")
-        .arg(1)
-        .arg(30_000)
-        .query(&mut connection)
-        .unwrap();
-    assert_eq!(replicas, 1);
+    cluster.wait_for_replica(cluster.master_of("{q:0}"), "{q:0}");
 }
 
 /// When the replica accepts a write to the queue's slot.
 fn promotion(cluster: &Cluster, replica: u16) -> JoinHandle<Instant> {
-    let node = cluster.node(replica);
+    let node = cluster.node(replica).client();
     tokio::spawn(async move {
         let mut connection = node.get_multiplexed_async_connection().await.unwrap();
         loop {
@@ -197,9 +172,8 @@ fn promotion(cluster: &Cluster, replica: u16) -> JoinHandle<Instant> {
 
 async fn fail_over(cluster: &mut Cluster, scene: Scene, round: usize) {
     let client = scene.client(cluster);
-    let connection = client.get_async_connection().await.unwrap();
-    let jobs =
-        DelayedJobs::new(&Wheel::new(), connection, "q").notifications(&Notifications::of_cluster(client));
+    let jobs = unnotified(client.get_async_connection().await.unwrap());
+    let jobs = jobs.notifications(&Notifications::of_cluster(client));
     let worker = jobs.worker().lease(LEASE).attempts(1000);
     let worker = if scene.claimed {
         worker.look_ahead(LAST_DUE * 2).prefetch(JOBS * 2)
@@ -221,7 +195,7 @@ async fn fail_over(cluster: &mut Cluster, scene: Scene, round: usize) {
     let died = Instant::now();
     match scene.death {
         Death::Killed => cluster.kill(master),
-        Death::Suspended => cluster.stop(master),
+        Death::Suspended => cluster.node(master).stop(),
     }
     let promoted = promotion(cluster, replica).await.unwrap();
     until(|| async { log.lock().unwrap().delivered.len() == JOBS }).await;

@@ -1,41 +1,17 @@
 //! `DelayedJobs`, `Worker` and `Job`, on one server.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    future::pending,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
-
-use futures::{FutureExt, StreamExt, future::join_all};
-use support::{
-    connect,
-    jobs::{Jobs, counts, counts_become, key, next, queue},
-    server::Server,
-    soon, until,
-};
-use tickwheel::Wheel;
-use tickwheel_redis::{Cancelled, DelayedJobs, Error, Notifications, Worker};
-use tokio::time::sleep;
-
 mod support;
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
-/// Long enough not to run out on a loaded machine.
-const LEASE: Duration = Duration::from_secs(60);
+use std::future::pending;
+
+use support::prelude::*;
+
 /// Short enough to be waited for.
 const SHORT: Duration = Duration::from_secs(2);
 
-fn worker(jobs: &Jobs) -> Worker {
-    jobs.worker().lease(LEASE).start()
-}
-
 #[tokio::test]
 async fn a_job_is_delivered_when_it_is_due_and_is_gone_when_it_is_done() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
+    let (server, jobs) = Server::with_queue().await;
     let before = server.time();
     assert!(jobs.schedule("a", 300 * MS, b"payload").await.unwrap());
     let after = server.time();
@@ -45,102 +21,81 @@ async fn a_job_is_delivered_when_it_is_due_and_is_gone_when_it_is_done() {
     let job = next(&mut worker).await;
     assert!(server.time() >= job.due(), "early");
     assert!((before + 300 * MS..=after + 300 * MS).contains(&job.due()));
-    assert_eq!(
-        (job.id(), job.payload(), job.attempt()),
-        ("a", &b"payload"[..], 1)
-    );
+    assert_job(&job, "a", 1, b"payload");
     assert_eq!(counts(&jobs).await, [0, 1, 0]);
     assert!(job.lost().now_or_never().is_none());
 
     let lost = job.lost();
-    assert!(job.done().await.unwrap());
+    done(job).await;
     soon(lost).await;
     assert_eq!(counts(&jobs).await, [0, 0, 0]);
-    assert!(
-        jobs.schedule("a", HOUR, b"").await.unwrap(),
-        "an id is free again after done"
-    );
+    put(&jobs, ["a"], HOUR).await;
 }
 
 #[tokio::test]
 async fn an_id_is_scheduled_once_while_it_waits_runs_or_is_dead() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    assert!(jobs.schedule("a", Duration::ZERO, b"first").await.unwrap());
+    let (_server, jobs) = Server::with_queue().await;
+    assert!(jobs.schedule("a", NOW, b"first").await.unwrap());
     assert!(!jobs.schedule("a", HOUR, b"second").await.unwrap());
 
-    let mut worker = worker(&jobs);
-    let job = next(&mut worker).await;
+    let job = next(&mut worker(&jobs)).await;
     assert_eq!(job.payload(), b"first");
     assert!(!jobs.schedule("a", HOUR, b"third").await.unwrap());
     assert!(job.bury().await.unwrap());
     assert!(!jobs.schedule("a", HOUR, b"fourth").await.unwrap());
     assert_eq!(counts(&jobs).await, [0, 0, 1]);
     assert!(jobs.purge("a").await.unwrap());
-    assert!(jobs.schedule("a", HOUR, b"fifth").await.unwrap());
+    put(&jobs, ["a"], HOUR).await;
 }
 
 #[tokio::test]
 async fn jobs_of_a_partition_come_in_the_order_in_which_they_are_due() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
+    let (server, jobs) = Server::with_queue().await;
     let start = server.time() - HOUR;
     for n in [7, 3, 9, 1, 5, 8, 2, 6, 4, 0] {
-        let at = start + n * MS;
-        assert!(jobs.schedule_at(&format!("{n}"), at, b"").await.unwrap());
+        jobs.schedule_at(&n.to_string(), start + n * MS, b"")
+            .await
+            .unwrap();
     }
     let mut worker = worker(&jobs);
     for n in 0..10 {
         let job = next(&mut worker).await;
-        assert_eq!(job.id(), format!("{n}"));
-        assert_eq!(job.due(), start + n * MS);
-        job.done().await.unwrap();
+        assert_eq!((job.id(), job.due()), (&*n.to_string(), start + n * MS));
+        done(job).await;
     }
 }
 
 #[tokio::test]
 async fn due_times_in_the_past_now_and_in_ten_years() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    let ten_years = Duration::from_secs(10 * 365 * 24 * 3600);
-    assert!(
-        jobs.schedule_at("before 1970", UNIX_EPOCH - HOUR, b"")
-            .await
-            .unwrap()
-    );
-    assert!(
-        jobs.schedule_at("long ago", UNIX_EPOCH + HOUR, b"")
-            .await
-            .unwrap()
-    );
-    assert!(jobs.schedule("now", Duration::ZERO, b"").await.unwrap());
-    assert!(jobs.schedule("late", ten_years, b"").await.unwrap());
-    assert!(
-        jobs.schedule_at("later", SystemTime::now() + ten_years, b"")
-            .await
-            .unwrap()
-    );
-    assert!(jobs.schedule("never", Duration::MAX, b"").await.unwrap());
-
-    let mut worker = jobs.worker().lease(LEASE).look_ahead(SECOND).start();
-    for id in ["before 1970", "long ago", "now"] {
-        let job = next(&mut worker).await;
-        assert_eq!(job.id(), id);
-        job.done().await.unwrap();
+    let (_server, jobs) = Server::with_queue().await;
+    let ten_years = 10 * 365 * 24 * HOUR;
+    for (id, at) in [
+        ("before 1970", UNIX_EPOCH - HOUR),
+        ("long ago", UNIX_EPOCH + HOUR),
+        ("later", SystemTime::now() + ten_years),
+    ] {
+        assert!(jobs.schedule_at(id, at, b"").await.unwrap());
     }
-    assert!(tokio::time::timeout(100 * MS, worker.next()).await.is_err());
+    for (id, delay) in [("now", NOW), ("late", ten_years), ("never", Duration::MAX)] {
+        put(&jobs, [id], delay).await;
+    }
+
+    let mut worker = jobs.worker().lease(HOUR).look_ahead(SECOND).start();
+    for id in ["before 1970", "long ago", "now"] {
+        assert_eq!(do_next(&mut worker).await.0, id);
+    }
+    idle_until(&mut worker, sleep(100 * MS)).await;
     assert_eq!(counts(&jobs).await, [3, 0, 0]);
     // None of them is beyond what a score holds exactly.
     for id in ["late", "later", "never"] {
-        assert!(jobs.reschedule(id, Duration::ZERO).await.unwrap());
+        assert!(jobs.reschedule(id, NOW).await.unwrap());
         assert_eq!(next(&mut worker).await.id(), id);
     }
 }
 
 #[tokio::test]
 async fn payloads_from_nothing_to_a_megabyte() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
+    let (_server, jobs) = Server::with_queue().await;
     let binary: Vec<u8> = (0..=255).cycle().take(70_000).collect();
     let payloads = [
         vec![],
@@ -149,20 +104,18 @@ async fn payloads_from_nothing_to_a_megabyte() {
         binary,
         vec![7; 1 << 20],
     ];
+    let (jobs, payload) = (&jobs, |n: usize| &payloads[n % 5]);
     // Together they are more than one reply, or one batch, has room for.
-    let scheduled = join_all((0..15).map(|n| {
-        let (jobs, payload) = (jobs.clone(), payloads[n % 5].clone());
-        async move { jobs.schedule(&format!("{n:02}"), Duration::ZERO, &payload).await }
-    }));
-    assert!(scheduled.await.into_iter().all(Result::unwrap));
-    let mut worker = worker(&jobs);
+    let schedule = |n: usize| async move { jobs.schedule(&n.to_string(), NOW, payload(n)).await.unwrap() };
+    assert_eq!(join_all((0..15).map(schedule)).await, [true; 15]);
+    let mut worker = worker(jobs);
     let mut seen = BTreeSet::new();
     for _ in 0..15 {
         let job = next(&mut worker).await;
-        let n: usize = job.id().parse().unwrap();
-        assert!(job.payload() == payloads[n % 5], "payload of {n}");
+        let n = job.id().parse().unwrap();
+        assert!(job.payload() == payload(n), "payload of {n}");
         seen.insert(n);
-        assert!(job.done().await.unwrap());
+        done(job).await;
     }
     assert_eq!(seen.len(), 15);
 }
@@ -170,14 +123,12 @@ async fn payloads_from_nothing_to_a_megabyte() {
 #[tokio::test]
 async fn ids_are_any_text_but_none() {
     let server = Server::start();
-    let jobs = queue(&server, "a {queue} of 100%").await.partitions(4);
+    let queue = async |name: &str| DelayedJobs::new(&Wheel::new(), server.connect().await, name);
+    let jobs = queue("a {queue} of 100%").await.partitions(4);
     let long = "x".repeat(1024);
     let ids = ["with space", "{braces}", "100%", "ключ", "-", "a\nb", "0", &long];
     for id in ids {
-        assert!(
-            jobs.schedule(id, Duration::ZERO, id.as_bytes()).await.unwrap(),
-            "{id}"
-        );
+        assert!(jobs.schedule(id, NOW, id.as_bytes()).await.unwrap(), "{id}");
     }
     let mut worker = worker(&jobs);
     let mut seen = BTreeSet::new();
@@ -185,52 +136,47 @@ async fn ids_are_any_text_but_none() {
         let job = next(&mut worker).await;
         assert_eq!(job.id().as_bytes(), job.payload());
         seen.insert(job.id().to_owned());
-        assert!(job.done().await.unwrap());
+        done(job).await;
     }
-    assert_eq!(seen, ids.into_iter().map(str::to_owned).collect());
+    assert_eq!(seen, ids.map(str::to_owned).into());
 
-    let error = jobs.schedule("", SECOND, b"").await.unwrap_err();
-    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
-    let error = queue(&server, "").await.counts().await.unwrap_err();
-    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+    let too_long = format!("{long}x");
+    for error in [
+        jobs.schedule("", SECOND, b"").await.unwrap_err(),
+        jobs.schedule(&too_long, SECOND, b"").await.unwrap_err(),
+        jobs.cancel(&too_long).await.unwrap_err(),
+        queue("").await.counts().await.unwrap_err(),
+        queue(&too_long).await.counts().await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+    }
 }
 
+/// What `cancel` says of them is in `jobs_control.rs`.
 #[tokio::test]
-async fn cancel_and_reschedule_of_what_waits_runs_is_dead_or_unknown() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
-    assert!(!jobs.reschedule("a", SECOND).await.unwrap());
-    assert!(!jobs.revive("a").await.unwrap());
-    assert!(!jobs.purge("a").await.unwrap());
-
+async fn only_what_waits_is_rescheduled_and_only_what_is_dead_revived_or_purged() {
+    let (_server, jobs) = Server::with_queue().await;
+    let changed = async || {
+        let moved = jobs.reschedule("a", SECOND).await.unwrap();
+        moved || jobs.revive("a").await.unwrap() || jobs.purge("a").await.unwrap()
+    };
+    assert!(!changed().await, "it is unknown");
     jobs.schedule("a", HOUR, b"kept").await.unwrap();
-    assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
-    let mut worker = worker(&jobs);
-    let job = next(&mut worker).await;
-    assert_eq!((job.id(), job.payload()), ("a", &b"kept"[..]));
-    assert!(!jobs.reschedule("a", SECOND).await.unwrap());
-    assert!(!jobs.revive("a").await.unwrap());
-    assert!(!jobs.purge("a").await.unwrap());
-
+    assert!(!jobs.revive("a").await.unwrap() && !jobs.purge("a").await.unwrap());
+    assert!(jobs.reschedule("a", NOW).await.unwrap());
+    let job = next(&mut worker(&jobs)).await;
+    assert_job(&job, "a", 1, b"kept");
+    assert!(!changed().await, "it runs");
     assert!(job.bury().await.unwrap());
-    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
     assert!(!jobs.reschedule("a", SECOND).await.unwrap());
-
-    jobs.schedule("b", HOUR, b"").await.unwrap();
-    assert_eq!(jobs.cancel("b").await.unwrap(), Cancelled::Waiting);
-    assert_eq!(jobs.cancel("b").await.unwrap(), Cancelled::Absent);
     assert_eq!(counts(&jobs).await, [0, 0, 1]);
 }
 
 #[tokio::test]
 async fn a_claim_is_not_a_delivery() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for n in 0..10 {
-        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
-    }
-    let mut prefetching = jobs.worker().lease(LEASE).prefetch(10).start();
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, 0..10, NOW).await;
+    let mut prefetching = jobs.worker().lease(HOUR).prefetch(10).start();
     let first = next(&mut prefetching).await;
     assert_eq!(first.id(), "0");
     assert_eq!(counts(&jobs).await, [9, 1, 0]);
@@ -243,42 +189,30 @@ async fn a_claim_is_not_a_delivery() {
     drop(prefetching);
     let mut other = worker(&jobs);
     for n in 4..10 {
-        let job = next(&mut other).await;
-        assert_eq!((job.id(), job.attempt()), (&*format!("{n}"), 1));
-        job.done().await.unwrap();
+        assert_eq!(do_next(&mut other).await, (n.to_string(), 1));
     }
     // The third was dropped, and runs until its lease ends.
     assert_eq!(counts(&jobs).await, [1, 2, 0]);
-    assert!(first.done().await.unwrap());
+    done(first).await;
 }
 
 #[tokio::test]
 async fn a_worker_that_is_not_polled_leaves_the_jobs_to_others() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for n in 0..10 {
-        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
-    }
-    let mut busy = jobs.worker().lease(LEASE).prefetch(10).start();
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, 0..10, NOW).await;
+    let mut busy = jobs.worker().lease(HOUR).prefetch(10).start();
     let _job = next(&mut busy).await;
-    let mut idle = worker(&jobs);
-    for _ in 1..10 {
-        let job = next(&mut idle).await;
-        assert_eq!(job.attempt(), 1);
-        job.done().await.unwrap();
-    }
+    let delivered = do_next_jobs(&mut worker(&jobs), 9).await;
+    assert!(delivered.iter().all(|(_, attempt)| *attempt == 1));
 }
 
 #[tokio::test]
 async fn a_job_that_is_dropped_comes_again_after_its_lease_until_it_is_dead() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"x").await.unwrap();
+    let (_server, jobs) = Server::with_queue().await;
+    jobs.schedule("a", NOW, b"x").await.unwrap();
     let mut worker = jobs.worker().lease(SHORT).attempts(2).start();
     let job = next(&mut worker).await;
-    let due = job.due();
-    let lost = job.lost();
-    let dropped = Instant::now();
+    let (due, lost, dropped) = (job.due(), job.lost(), Instant::now());
     drop(job);
     soon(lost).await;
     let job = next(&mut worker).await;
@@ -286,30 +220,24 @@ async fn a_job_that_is_dropped_comes_again_after_its_lease_until_it_is_dead() {
     assert_eq!((job.id(), job.attempt(), job.due()), ("a", 2, due));
     drop(job);
     // The stream has to be polled: a worker that nobody asks does not sweep.
-    tokio::select! {
-        job = worker.next() => panic!("{job:?}"),
-        () = counts_become(&jobs, 0, 0, 1) => {}
-    }
+    idle_until(&mut worker, counts_become(&jobs, [0, 0, 1])).await;
     let dead = jobs.dead(10).await.unwrap();
     assert_eq!(dead.len(), 1);
-    assert_eq!(
-        (dead[0].id(), dead[0].payload(), dead[0].attempts()),
-        ("a", &b"x"[..], 2)
-    );
+    assert_eq!((dead[0].id(), dead[0].attempts()), ("a", 2));
+    assert_eq!(dead[0].payload(), b"x");
 
     assert!(jobs.revive("a").await.unwrap());
     let job = next(&mut worker).await;
-    assert_eq!((job.id(), job.payload(), job.attempt()), ("a", &b"x"[..], 1));
-    assert!(job.done().await.unwrap());
+    assert_job(&job, "a", 1, b"x");
+    done(job).await;
     assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn retries_count_attempts_and_the_last_one_buries() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-    let mut worker = jobs.worker().lease(LEASE).attempts(3).start();
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
+    let mut worker = jobs.worker().lease(HOUR).attempts(3).start();
     let mut due = UNIX_EPOCH;
     for attempt in 1..=3 {
         let job = next(&mut worker).await;
@@ -324,38 +252,30 @@ async fn retries_count_attempts_and_the_last_one_buries() {
 
 #[tokio::test]
 async fn a_retried_job_can_be_cancelled_and_scheduled_anew() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
     let mut worker = worker(&jobs);
     assert!(next(&mut worker).await.retry_after(HOUR).await.unwrap());
     assert!(!jobs.schedule("a", HOUR, b"").await.unwrap());
     assert!(jobs.reschedule("a", 2 * HOUR).await.unwrap());
     assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Waiting);
-    assert!(jobs.schedule("a", Duration::ZERO, b"new").await.unwrap());
+    assert!(jobs.schedule("a", NOW, b"new").await.unwrap());
     let job = next(&mut worker).await;
-    assert_eq!((job.attempt(), job.payload()), (1, &b"new"[..]));
+    assert_job(&job, "a", 1, b"new");
 }
 
 #[tokio::test]
 async fn dead_jobs_are_listed_by_pages_revived_and_purged() {
     let server = Server::start();
-    let jobs = queue(&server, "q").await.partitions(3);
-    let ids: BTreeSet<String> = (0..250).map(|n| format!("{n}")).collect();
-    join_all(ids.iter().map(|id| jobs.schedule(id, Duration::ZERO, b"p"))).await;
-    let worker = worker(&jobs);
-    let buried = worker
-        .take(250)
-        .for_each_concurrent(50, |job| async { assert!(job.unwrap().bury().await.unwrap()) });
-    soon(buried).await;
+    let jobs = server.queue().await.partitions(3);
+    let ids: BTreeSet<String> = (0..250).map(|n| n.to_string()).collect();
+    put_together(&jobs, &ids, NOW).await;
+    let bury = async |job: Result<Job, Error>| assert!(job.unwrap().bury().await.unwrap());
+    soon(worker(&jobs).take(250).for_each_concurrent(50, bury)).await;
     assert_eq!(counts(&jobs).await, [0, 0, 250]);
     let dead = jobs.dead(usize::MAX).await.unwrap();
-    assert_eq!(
-        dead.iter()
-            .map(|job| job.id().to_owned())
-            .collect::<BTreeSet<_>>(),
-        ids
-    );
+    let listed: BTreeSet<String> = dead.iter().map(|job| job.id().to_owned()).collect();
+    assert_eq!(listed, ids);
     assert_eq!(jobs.dead(0).await.unwrap(), []);
     assert_eq!(jobs.dead(7).await.unwrap(), dead[..7]);
 
@@ -368,65 +288,46 @@ async fn dead_jobs_are_listed_by_pages_revived_and_purged() {
 
 #[tokio::test]
 async fn a_lease_is_renewed_for_as_long_as_the_job_lives() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
     let mut worker = jobs.worker().lease(SHORT).start();
     let job = next(&mut worker).await;
     let mut other = jobs.worker().lease(SHORT).start();
     // Also when its worker has gone.
     drop(worker);
-    tokio::select! {
-        again = other.next() => panic!("{again:?}"),
-        () = job.lost() => panic!("lost"),
-        () = sleep(SHORT * 3) => {}
-    }
-    assert!(job.done().await.unwrap());
+    idle_until(&mut other, held_for(&job, SHORT * 3)).await;
+    done(job).await;
     assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn finishing_a_lost_job_is_false_and_changes_nothing() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
+    let (server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a", "b", "c"], NOW).await;
+    let mut first = worker(&jobs);
+    let [a, b, c] = next_jobs(&mut first).await;
     for id in ["a", "b", "c"] {
-        jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
-    }
-    let mut first = jobs.worker().lease(LEASE).start();
-    let lost = [
-        next(&mut first).await,
-        next(&mut first).await,
-        next(&mut first).await,
-    ];
-    // As if the lease had run out while the network was away: the client does not know.
-    for id in ["a", "b", "c"] {
-        let _: i64 = server.command(&["ZADD", &key("running"), "1", id]);
+        end_lease(&server, id);
     }
     let mut second = worker(&jobs);
-    let held = [
-        next(&mut second).await,
-        next(&mut second).await,
-        next(&mut second).await,
-    ];
+    let held = next_jobs::<3>(&mut second).await;
     assert!(held.iter().all(|job| job.attempt() == 2));
-    let [a, b, c] = lost;
     assert!(!a.done().await.unwrap());
-    assert!(!b.retry_after(Duration::ZERO).await.unwrap());
+    assert!(!b.retry_after(NOW).await.unwrap());
     assert!(!c.bury().await.unwrap());
     assert_eq!(counts(&jobs).await, [0, 3, 0]);
     for job in held {
-        assert!(job.done().await.unwrap());
+        done(job).await;
     }
 }
 
 #[tokio::test]
 async fn a_renewal_that_is_refused_says_that_the_job_is_lost() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let (server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
     let mut worker = jobs.worker().lease(10 * SECOND).start();
     let job = next(&mut worker).await;
-    let _: i64 = server.command(&["ZADD", &key("running"), "1", "a"]);
+    end_lease(&server, "a");
     let began = Instant::now();
     soon(job.lost()).await;
     // Long before the lease would have run out by itself.
@@ -437,44 +338,35 @@ async fn a_renewal_that_is_refused_says_that_the_job_is_lost() {
 #[tokio::test]
 async fn cancel_and_reschedule_race_with_delivery() {
     let server = Server::start();
-    let jobs = queue(&server, "q").await.partitions(2);
+    let jobs = &server.queue().await.partitions(2);
     const JOBS: usize = 600;
-    let scheduled = join_all((0..JOBS).map(|n| {
-        let jobs = jobs.clone();
-        async move { jobs.schedule(&format!("{n}"), (n / 3) as u32 * MS, b"").await }
-    }));
-    assert!(scheduled.await.into_iter().all(Result::unwrap));
+    join_all((0..JOBS).map(|n| put(jobs, [n], (n / 3) as u32 * MS))).await;
 
     let begun = AtomicUsize::new(0);
-    let delivered = std::sync::Mutex::new(Vec::new());
+    let delivered = Mutex::new(Vec::new());
     let work = join_all((0..2).map(|_| {
-        let worker = jobs.worker().lease(LEASE).look_ahead(50 * MS).start();
+        let worker = jobs.worker().lease(HOUR).look_ahead(50 * MS).start();
         worker.for_each_concurrent(8, |job| async {
-            begun.fetch_add(1, Relaxed);
+            begun.fetch_add(1, SeqCst);
             let id = job.as_ref().unwrap().id().to_owned();
             let done = job.unwrap().done().await.unwrap();
             delivered.lock().unwrap().push((id, done));
         })
     }));
-    let meddle = join_all((0..JOBS).map(|n| {
-        let jobs = jobs.clone();
-        async move {
-            sleep((n / 3) as u32 * MS).await;
-            match n % 3 {
-                0 => Some(jobs.cancel(&format!("{n}")).await.unwrap()),
-                1 => {
-                    jobs.reschedule(&format!("{n}"), 50 * MS).await.unwrap();
-                    None
-                }
-                _ => None,
-            }
+    let meddle = join_all((0..JOBS).map(|n| async move {
+        sleep((n / 3) as u32 * MS).await;
+        match n % 3 {
+            0 => return Some(jobs.cancel(&n.to_string()).await.unwrap()),
+            1 => drop(jobs.reschedule(&n.to_string(), 50 * MS).await.unwrap()),
+            _ => {}
         }
+        None
     }));
     let finish = async {
         let meddled = meddle.await;
-        counts_become(&jobs, 0, 0, 0).await;
+        counts_become(jobs, [0, 0, 0]).await;
         // The answer to the end of the last job may still be on its way.
-        until(|| async { delivered.lock().unwrap().len() == begun.load(Relaxed) }).await;
+        until(|| async { delivered.lock().unwrap().len() == begun.load(SeqCst) }).await;
         meddled
     };
     let meddled = tokio::select! {
@@ -485,7 +377,7 @@ async fn cancel_and_reschedule_race_with_delivery() {
     let done: BTreeMap<String, bool> = delivered.iter().cloned().collect();
     assert_eq!(done.len(), delivered.len(), "some job was delivered twice");
     for (n, cancelled) in meddled.into_iter().enumerate() {
-        let done = done.get(&format!("{n}"));
+        let done = done.get(&n.to_string());
         let is_as_said = match cancelled {
             Some(Cancelled::Waiting) => done.is_none(),
             // It may have been started and not yet yielded.
@@ -499,127 +391,80 @@ async fn cancel_and_reschedule_race_with_delivery() {
 #[tokio::test]
 async fn handles_with_other_settings_are_of_the_same_queue() {
     let server = Server::start();
-    let jobs = queue(&server, "q").await.partitions(4);
-    jobs.schedule("a", HOUR, b"").await.unwrap();
-    let error = queue(&server, "q")
-        .await
-        .partitions(5)
-        .counts()
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Partitions {
-                given: 5,
-                stored: 4,
-                ..
-            }
-        ),
-        "{error}"
-    );
-    let error = queue(&server, "q").await.worker().start().next().now_or_never();
-    assert!(error.is_none());
-    let mut worker = worker(&queue(&server, "q").await);
-    let error = soon(worker.next()).await.unwrap().unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Partitions {
-                given: 1,
-                stored: 4,
-                ..
-            }
-        ),
-        "{error}"
-    );
-    assert_eq!(counts(&queue(&server, "q").await.partitions(4)).await, [1, 0, 0]);
+    let of = async |partitions| server.queue().await.partitions(partitions);
+    put(&of(4).await, ["a"], HOUR).await;
+    let error = of(5).await.counts().await.unwrap_err();
+    assert_eq!(partitions(&error), (5, 4));
+    let polled = server.queue().await.worker().start().next().now_or_never();
+    assert!(polled.is_none());
+    let error = next_error(&mut worker(&server.queue().await)).await;
+    assert_eq!(partitions(&error), (1, 4));
+    assert_eq!(counts(&of(4).await).await, [1, 0, 0]);
+    let other = async || DelayedJobs::new(&Wheel::new(), server.connect().await, "other");
     for wrong in [0, 1025] {
-        let error = queue(&server, "other")
-            .await
-            .partitions(wrong)
-            .counts()
-            .await
-            .unwrap_err();
-        assert!(
-            error.to_string().contains(&format!("partitions of {wrong}")),
-            "{error}"
-        );
+        let error = other().await.partitions(wrong).counts().await.unwrap_err();
+        assert_says(&error, &[&format!("partitions of {wrong}")]);
     }
-    assert_eq!(counts(&queue(&server, "other").await).await, [0, 0, 0]);
+    assert_eq!(counts(&other().await).await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn settings_that_are_not_allowed_are_what_the_stream_yields() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    let yielded = async |worker: tickwheel_redis::WorkerBuilder| {
+    let (_server, jobs) = Server::with_queue().await;
+    let worker = || jobs.worker();
+    let rows = [
+        (worker().lease(199 * MS), "199ms"),
+        (worker().lease(24 * HOUR + MS), "86400.001s"),
+        (worker().attempts(0), "attempts of 0"),
+        (worker().prefetch(0), "prefetch of 0"),
+        (worker().look_ahead(2 * HOUR), "look_ahead of 7200s"),
+        (worker().time_limit(NOW), "time_limit of 0ns"),
+    ];
+    join_all(rows.map(|(worker, expected)| async move {
         let mut worker = worker.start();
-        let error = soon(worker.next()).await.unwrap().unwrap_err();
+        let error = next_error(&mut worker).await;
+        assert_says(&error, &[expected]);
         // Paced, and without an end.
         let began = Instant::now();
-        let again = soon(worker.next()).await.unwrap().unwrap_err();
+        assert_eq!(next_error(&mut worker).await.to_string(), error.to_string());
         assert!(began.elapsed() > 500 * MS);
-        assert_eq!(error.to_string(), again.to_string());
-        error.to_string()
-    };
-    let builder = || jobs.worker();
-    let errors = futures::join!(
-        yielded(builder().lease(199 * MS)),
-        yielded(builder().lease(24 * HOUR + MS)),
-        yielded(builder().attempts(0)),
-        yielded(builder().prefetch(0)),
-        yielded(builder().look_ahead(2 * HOUR)),
-        yielded(builder().time_limit(Duration::ZERO)),
-    );
-    assert!(errors.0.contains("199ms"), "{}", errors.0);
-    assert!(errors.1.contains("86400.001s"), "{}", errors.1);
-    assert!(errors.2.contains("attempts of 0"), "{}", errors.2);
-    assert!(errors.3.contains("prefetch of 0"), "{}", errors.3);
-    assert!(errors.4.contains("look_ahead of 7200s"), "{}", errors.4);
-    assert!(errors.5.contains("time_limit of 0ns"), "{}", errors.5);
+    }))
+    .await;
 }
 
 #[tokio::test]
 async fn many_partitions_and_few_places() {
     let server = Server::start();
-    let jobs = queue(&server, "q").await.partitions(16);
-    let ids: BTreeSet<String> = (0..200).map(|n| format!("{n}")).collect();
-    join_all(ids.iter().map(|id| jobs.schedule(id, 50 * MS, b""))).await;
-    let mut worker = jobs.worker().lease(LEASE).prefetch(1).start();
+    let jobs = server.queue().await.partitions(16);
+    put_together(&jobs, 0..200, 50 * MS).await;
+    let mut worker = jobs.worker().lease(HOUR).prefetch(1).start();
     let mut seen = BTreeSet::new();
-    while seen.len() < ids.len() {
-        let job = next(&mut worker).await;
-        assert!(seen.insert(job.id().to_owned()));
-        job.done().await.unwrap();
+    while seen.len() < 200 {
+        let (id, _) = do_next(&mut worker).await;
+        assert!(seen.insert(id));
     }
-    assert_eq!(seen, ids);
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn the_end_of_the_wheel_is_the_end_of_the_stream() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
-    for n in 0..4 {
-        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
-    }
-    jobs.schedule("later", 10 * SECOND, b"").await.unwrap();
-    let mut worker = jobs.worker().lease(LEASE).look_ahead(60 * SECOND).start();
-    let job = next(&mut worker).await;
+    let jobs = server.queue_on(&wheel).await;
+    put(&jobs, 0..4, NOW).await;
+    put(&jobs, ["later"], 10 * SECOND).await;
+    let mut first = jobs.worker().lease(HOUR).look_ahead(MINUTE).start();
+    let job = next(&mut first).await;
     let lost = job.lost();
     wheel.shutdown();
     soon(lost).await;
-    assert!(soon(worker.next()).await.is_none());
+    assert!(soon(first.next()).await.is_none());
     // What was claimed is given back, and what was delivered can still be finished.
-    assert!(job.done().await.unwrap());
-    let other = queue(&server, "q").await;
-    let mut worker = self::worker(&other);
+    done(job).await;
+    let other = server.queue().await;
+    let mut worker = worker(&other);
     for n in 1..4 {
-        let job = next(&mut worker).await;
-        assert_eq!((job.id(), job.attempt()), (&*format!("{n}"), 1));
-        job.done().await.unwrap();
+        assert_eq!(do_next(&mut worker).await, (n.to_string(), 1));
     }
     assert_eq!(other.cancel("later").await.unwrap(), Cancelled::Waiting);
 }
@@ -630,39 +475,28 @@ async fn a_full_wheel_delays_nobody() {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();
     let mut occupied = Box::pin(wheel.sleep(HOUR));
     assert!(occupied.as_mut().now_or_never().is_none());
-    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
-    jobs.schedule("a", 200 * MS, b"").await.unwrap();
+    let jobs = server.queue_on(&wheel).await;
+    put(&jobs, ["a"], 200 * MS).await;
     let mut worker = jobs.worker().lease(SHORT).look_ahead(SECOND).start();
     let job = next(&mut worker).await;
     assert!(server.time() >= job.due());
-    tokio::select! {
-        () = job.lost() => panic!("not renewed"),
-        () = sleep(SHORT * 2) => {}
-    }
-    assert!(job.done().await.unwrap());
+    held_for(&job, SHORT * 2).await;
+    done(job).await;
 }
 
 #[test]
 fn jobs_outlive_the_runtime_that_scheduled_them() {
     let server = Server::start();
-    let runtime = || {
-        tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-    };
-    let first = runtime();
+    let (first, second) = (background(), background());
     let (jobs, _worker) = first.block_on(async {
-        let jobs = queue(&server, "q").await;
-        jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-        jobs.schedule("b", Duration::ZERO, b"").await.unwrap();
+        let jobs = server.queue().await;
+        put(&jobs, ["a", "b"], NOW).await;
         let mut worker = jobs.worker().lease(SHORT).start();
         let _running = next(&mut worker).await;
         tokio::spawn({
             let jobs = jobs.clone();
             async move {
-                jobs.schedule("c", Duration::ZERO, b"").await.unwrap();
+                put(&jobs, ["c"], NOW).await;
                 pending::<()>().await;
             }
         });
@@ -670,47 +504,41 @@ fn jobs_outlive_the_runtime_that_scheduled_them() {
     });
     drop(first);
     drop(jobs);
-    runtime().block_on(async {
-        let jobs = queue(&server, "q").await;
-        let mut worker = worker(&jobs);
+    second.block_on(async {
+        let mut worker = worker(&server.queue().await);
         let mut seen = BTreeSet::new();
         while !(seen.contains("a") && seen.contains("b")) {
-            let job = next(&mut worker).await;
-            seen.insert(job.id().to_owned());
-            assert!(job.done().await.unwrap());
+            seen.insert(do_next(&mut worker).await.0);
         }
     });
 }
 
 #[tokio::test]
 async fn a_snoozed_job_comes_again_with_the_same_attempt() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"x").await.unwrap();
-    let mut worker = jobs.worker().lease(LEASE).attempts(3).start();
+    let (server, jobs) = Server::with_queue().await;
+    jobs.schedule("a", NOW, b"x").await.unwrap();
+    let mut worker = jobs.worker().lease(HOUR).attempts(3).start();
     for _ in 0..5 {
         let job = next(&mut worker).await;
-        assert_eq!((job.attempt(), job.payload()), (1, &b"x"[..]));
+        assert_job(&job, "a", 1, b"x");
         assert!(server.time() >= job.due());
         assert!(job.snooze(20 * MS).await.unwrap());
     }
-    let job = next(&mut worker).await;
-    assert!(job.retry_after(Duration::ZERO).await.unwrap());
+    assert!(next(&mut worker).await.retry_after(NOW).await.unwrap());
     for _ in 0..3 {
         let job = next(&mut worker).await;
         assert_eq!(job.attempt(), 2, "earlier attempts still count");
         assert!(job.snooze(20 * MS).await.unwrap());
     }
     // It waits, and can be cancelled and rescheduled.
-    let job = next(&mut worker).await;
-    assert!(job.snooze(HOUR).await.unwrap());
+    assert!(next(&mut worker).await.snooze(HOUR).await.unwrap());
     assert_eq!(counts(&jobs).await, [1, 0, 0]);
-    assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
+    assert!(jobs.reschedule("a", NOW).await.unwrap());
     let job = next(&mut worker).await;
-    let _: i64 = server.command(&["ZADD", &key("running"), "1", "a"]);
+    end_lease(&server, "a");
     assert!(!job.snooze(HOUR).await.unwrap(), "it was lost");
     // It comes again as one whose worker has died, for the last time.
-    let mut other = jobs.worker().lease(LEASE).attempts(3).start();
+    let mut other = jobs.worker().lease(HOUR).attempts(3).start();
     let job = next(&mut other).await;
     assert_eq!(job.attempt(), 3);
     assert!(job.bury().await.unwrap());
@@ -719,22 +547,16 @@ async fn a_snoozed_job_comes_again_with_the_same_attempt() {
 
 #[tokio::test]
 async fn a_job_that_takes_too_long_is_lost_and_has_failed() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for id in ["a", "b"] {
-        jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
-    }
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a", "b"], NOW).await;
     let limit = 3 * SECOND;
     let mut worker = jobs.worker().lease(SHORT).attempts(2).time_limit(limit).start();
     let (hangs, began) = (next(&mut worker).await, Instant::now());
     let quick = next(&mut worker).await;
     assert_eq!((hangs.id(), quick.id()), ("a", "b"));
     // It is renewed until then, and no longer.
-    tokio::select! {
-        () = hangs.lost() => panic!("lost after {:?}", began.elapsed()),
-        () = sleep(limit - SECOND / 2) => {}
-    }
-    assert!(quick.done().await.unwrap());
+    held_for(&hangs, limit - SECOND / 2).await;
+    done(quick).await;
     soon(hangs.lost()).await;
     let lost = began.elapsed();
     assert!(lost >= limit - 50 * MS && lost < limit + SECOND, "{lost:?}");
@@ -747,49 +569,51 @@ async fn a_job_that_takes_too_long_is_lost_and_has_failed() {
     soon(again.lost()).await;
     assert!(!again.done().await.unwrap());
     let mut other = jobs.worker().lease(SHORT).attempts(2).start();
-    tokio::select! {
-        job = other.next() => panic!("{job:?}"),
-        () = counts_become(&jobs, 0, 0, 1) => {}
-    }
+    idle_until(&mut other, counts_become(&jobs, [0, 0, 1])).await;
     assert_eq!(jobs.dead(1).await.unwrap()[0].attempts(), 2);
 }
 
 #[tokio::test]
 async fn waiting_jobs_are_listed_in_order_of_due_time() {
     let server = Server::start();
-    let jobs = queue(&server, "q").await.partitions(3);
+    let jobs = &server.queue().await.partitions(3);
     assert_eq!(jobs.waiting(0, 10).await.unwrap(), []);
     let start = server.time() + HOUR;
-    let scheduled = (0..350).map(|n| {
-        let jobs = jobs.clone();
-        async move { jobs.schedule_at(&format!("{n:03}"), start + n * MS, b"").await }
-    });
-    assert!(join_all(scheduled).await.into_iter().all(Result::unwrap));
+    let schedule = |n| async move {
+        jobs.schedule_at(&format!("{n:03}"), start + n * MS, b"")
+            .await
+            .unwrap()
+    };
+    assert_eq!(join_all((0..350).map(schedule)).await, [true; 350]);
     let ids = async |offset, limit| -> Vec<u32> {
         let waiting = jobs.waiting(offset, limit).await.unwrap();
         waiting.iter().map(|job| job.id.parse().unwrap()).collect()
     };
-    assert_eq!(ids(0, 0).await, []);
-    assert_eq!(ids(0, usize::MAX).await, Vec::from_iter(0..350));
-    assert_eq!(ids(120, 7).await, Vec::from_iter(120..127));
-    assert_eq!(ids(345, 100).await, Vec::from_iter(345..350));
-    assert_eq!(ids(350, 100).await, []);
+    for (offset, limit, expected) in [
+        (0, 0, 0..0),
+        (0, usize::MAX, 0..350),
+        (120, 7, 120..127),
+        (345, 100, 345..350),
+        (350, 100, 0..0),
+    ] {
+        assert_eq!(ids(offset, limit).await, Vec::from_iter(expected));
+    }
     let first = &jobs.waiting(0, 1).await.unwrap()[0];
     assert_eq!((&*first.id, first.attempt), ("000", 1));
     let late = start
         .duration_since(first.due)
         .unwrap_or_else(|early| early.duration());
     assert!(late < MS, "{late:?}");
+}
 
-    // One that was tried, one that is claimed, and one that runs.
-    let jobs = queue(&server, "r").await;
-    for (n, id) in ["tried", "runs", "claimed", "later"].into_iter().enumerate() {
-        let due = UNIX_EPOCH + HOUR * (n as u32 + 1);
-        assert!(jobs.schedule_at(id, due, b"").await.unwrap());
+#[tokio::test]
+async fn jobs_that_were_tried_or_are_claimed_are_listed_as_waiting() {
+    let (_server, jobs) = Server::with_queue().await;
+    for (n, id) in (1..).zip(["tried", "runs", "claimed", "later"]) {
+        assert!(jobs.schedule_at(id, UNIX_EPOCH + HOUR * n, b"").await.unwrap());
     }
     let mut worker = worker(&jobs);
-    let tried = next(&mut worker).await;
-    let _runs = next(&mut worker).await;
+    let [tried, _runs] = next_jobs(&mut worker).await;
     assert!(tried.retry_after(HOUR / 2).await.unwrap());
     // A job that the worker claims or gives back between two reads may be listed twice or not at all.
     until(|| async {
@@ -804,18 +628,17 @@ async fn waiting_jobs_are_listed_in_order_of_due_time() {
 /// but its own.
 #[tokio::test]
 async fn the_attempts_of_a_delivery_are_those_of_its_worker() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
     let mut many = jobs.worker().lease(SHORT / 2).attempts(10).start();
     drop(next(&mut many).await);
     drop(many);
     // Whichever sweeps, the delivery was under ten attempts.
-    let mut one = jobs.worker().lease(LEASE).attempts(1).start();
+    let mut one = jobs.worker().lease(HOUR).attempts(1).start();
     let job = next(&mut one).await;
     assert_eq!(job.attempt(), 2);
     assert_eq!(counts(&jobs).await, [0, 1, 0]);
     // This one is under one attempt.
-    assert!(job.retry_after(Duration::ZERO).await.unwrap());
-    counts_become(&jobs, 0, 0, 1).await;
+    assert!(job.retry_after(NOW).await.unwrap());
+    counts_become(&jobs, [0, 0, 1]).await;
 }

@@ -1,29 +1,15 @@
 //! Delayed jobs of clients whose clocks are off by an hour.
 
-use std::{
-    thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
-
-use futures::StreamExt;
-use support::{
-    connect,
-    jobs::next,
-    process::{Process, faketime, say, setting},
-    server::Server,
-};
-use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Notifications};
-
 mod support;
 
-const HOUR: Duration = Duration::from_secs(3600);
+use support::prelude::*;
+
 const LEASE: Duration = Duration::from_secs(2);
 const DELAY: Duration = Duration::from_millis(700);
 
-async fn queue(url: &str, name: &str) -> DelayedJobs<redis::aio::ConnectionManager> {
-    DelayedJobs::new(&Wheel::new(), connect(url).await, name)
-        .notifications(&Notifications::of(redis::Client::open(url).unwrap()))
+async fn queue(url: &str, name: &str) -> Jobs {
+    let jobs = DelayedJobs::new(&Wheel::new(), connect(url).await, name);
+    jobs.notifications(&Notifications::of(Client::open(url).unwrap()))
 }
 
 fn micros(time: SystemTime) -> u128 {
@@ -36,21 +22,10 @@ fn micros(time: SystemTime) -> u128 {
 #[ignore = "a role of the tests here"]
 fn client() {
     let Some(url) = setting("url") else { return };
-    thread::spawn(|| {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        std::process::exit(0);
-    });
+    die_with_parent();
     say(&micros(SystemTime::now()).to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        queue(&url, "for-parent")
-            .await
-            .schedule("a", DELAY, b"")
-            .await
-            .unwrap();
+    runtime().block_on(async {
+        put(&queue(&url, "for-parent").await, ["a"], DELAY).await;
         say("scheduled");
         let jobs = queue(&url, "for-child").await;
         let mut worker = jobs.worker().lease(LEASE).look_ahead(DELAY / 2).start();
@@ -58,7 +33,7 @@ fn client() {
         say(&micros(job.due()).to_string());
         tokio::select! {
             () = job.lost() => say("lost"),
-            () = tokio::time::sleep(LEASE * 2) => say(&format!("done {}", job.done().await.unwrap())),
+            () = sleep(LEASE * 2) => say(&format!("done {}", job.done().await.unwrap())),
         }
         worker.next().await;
     });
@@ -67,11 +42,8 @@ fn client() {
 async fn with_a_clock_off_by(offset: &str) {
     let server = Server::start();
     let library = faketime();
-    let environment = [
-        ("LD_PRELOAD", &*library),
-        ("FAKETIME", offset),
-        ("DONT_FAKE_MONOTONIC", "1"),
-    ];
+    let clock = [("FAKETIME", offset), ("DONT_FAKE_MONOTONIC", "1")];
+    let environment = [&clock[..], &[("LD_PRELOAD", &*library)]].concat();
     let before = server.time();
     let mut child = Process::start_in(&environment, "client", &[("url", &server.url())]);
     let mut line = || tokio::task::block_in_place(|| child.line()).expect("a child that lives");
@@ -84,11 +56,11 @@ async fn with_a_clock_off_by(offset: &str) {
     let mut worker = queue(&server.url(), "for-parent").await.worker().start();
     let job = next(&mut worker).await;
     assert!((before + DELAY..=after + DELAY).contains(&job.due()));
-    assert!(job.done().await.unwrap());
+    done(job).await;
 
     let jobs = queue(&server.url(), "for-child").await;
     let before = server.time();
-    jobs.schedule("b", DELAY, b"").await.unwrap();
+    put(&jobs, ["b"], DELAY).await;
     let after = server.time();
     let due: u128 = line().parse().unwrap();
     assert!(micros(server.time()) >= due, "early");

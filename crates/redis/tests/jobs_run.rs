@@ -1,210 +1,144 @@
 //! `Worker::run`: what becomes of jobs by the outcome of their handler.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::{Duration, Instant},
-};
-
-use futures::future::pending;
-use support::{
-    connect,
-    jobs::{counts_become, entries, queue},
-    proxy::{Network, Proxy},
-    server::Server,
-    soon, until,
-};
-use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Job, JobError, Notifications};
-use tokio::{sync::oneshot, time::sleep};
-
 mod support;
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
+use std::{future::pending, io};
 
-/// What was seen of each job: its attempts, and since when.
-type Seen = Arc<Mutex<BTreeMap<String, Vec<u32>>>>;
+use support::prelude::*;
 
-fn see(seen: &Seen, job: &Job) {
+/// The attempts that were seen of each job.
+type Seen = Mutex<BTreeMap<String, Vec<u32>>>;
+
+/// Returns how often the job was seen before.
+fn see(seen: &Seen, job: &Job) -> usize {
     let mut seen = seen.lock().unwrap();
-    seen.entry(job.id().to_owned()).or_default().push(job.attempt());
+    let attempts = seen.entry(job.id().to_owned()).or_default();
+    attempts.push(job.attempt());
+    attempts.len() - 1
+}
+
+/// Waits until so many handlers have begun.
+async fn have_begun(begun: &AtomicUsize, count: usize) {
+    until(|| async { begun.load(SeqCst) == count }).await;
+}
+
+/// A handler that tells that it begins, and does not end.
+async fn hang(begun: &AtomicUsize) -> Result<(), JobError> {
+    begun.fetch_add(1, SeqCst);
+    pending().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_ends_as_its_handler_says() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    let names = ["done", "fails", "later", "worthless", "limited", "panics"];
-    for name in names {
-        jobs.schedule(name, Duration::ZERO, name.as_bytes())
-            .await
-            .unwrap();
+    let (_server, jobs) = Server::with_queue().await;
+    for name in ["done", "fails", "later", "worthless", "limited", "panics"] {
+        jobs.schedule(name, NOW, name.as_bytes()).await.unwrap();
     }
-    let seen = Seen::default();
-    let handler = {
-        let seen = seen.clone();
-        move |job: Arc<Job>| {
-            let seen = seen.clone();
-            async move {
-                see(&seen, &job);
-                assert_eq!(job.id().as_bytes(), job.payload());
-                let calls = seen.lock().unwrap()[job.id()].len();
-                match job.id() {
-                    "fails" => Err(io::Error::other("no"))?,
-                    "later" if calls == 1 => return Err(JobError::RetryAfter(20 * MS, "not yet".into())),
-                    "worthless" => return Err(JobError::bury("of no use")),
-                    "limited" if calls < 4 => return Err(JobError::Snooze(20 * MS)),
-                    "panics" => panic!("as it does"),
-                    _ => {}
-                }
-                Ok::<(), JobError>(())
-            }
+    static SEEN: Seen = Mutex::new(BTreeMap::new());
+    let handler = async |job: Arc<Job>| {
+        let before = see(&SEEN, &job);
+        assert_eq!(job.id().as_bytes(), job.payload());
+        match job.id() {
+            "fails" => Err(io::Error::other("no"))?,
+            "later" if before == 0 => return Err(JobError::RetryAfter(20 * MS, "not yet".into())),
+            "worthless" => return Err(JobError::bury("of no use")),
+            "limited" if before < 3 => return Err(JobError::Snooze(20 * MS)),
+            "panics" => panic!("as it does"),
+            _ => {}
         }
+        Ok::<(), JobError>(())
     };
     let worker = jobs.worker().lease(HOUR).attempts(3).start();
-    let run = worker.run(4, handler).backoff(10 * MS, 20 * MS);
-    let (end, ended) = oneshot::channel();
-    let run = tokio::spawn(run.until(async { ended.await.unwrap() }).into_future());
-    counts_become(&jobs, 0, 0, 3).await;
-    end.send(()).unwrap();
-    soon(run).await.unwrap().unwrap();
-    let seen = seen.lock().unwrap().clone();
-    let of = |name| &seen[name][..];
-    assert_eq!(of("done"), [1]);
-    assert_eq!(of("fails"), [1, 2, 3]);
-    assert_eq!(of("later"), [1, 2]);
-    assert_eq!(of("worthless"), [1]);
-    assert_eq!(of("limited"), [1, 1, 1, 1]);
-    assert_eq!(of("panics"), [1, 2, 3]);
-    let mut dead: Vec<(String, u32)> = jobs
-        .dead(10)
-        .await
-        .unwrap()
+    let run = Running::start(worker.run(4, handler).backoff(10 * MS, 20 * MS));
+    counts_become(&jobs, [0, 0, 3]).await;
+    ended(run.end()).await;
+    let expected = [
+        ("done", &[1][..]),
+        ("fails", &[1, 2, 3]),
+        ("later", &[1, 2]),
+        ("limited", &[1, 1, 1, 1]),
+        ("panics", &[1, 2, 3]),
+        ("worthless", &[1]),
+    ];
+    let expected = expected.map(|(id, attempts)| (id.to_owned(), attempts.to_vec()));
+    assert_eq!(*SEEN.lock().unwrap(), expected.into());
+    let dead = jobs.dead(10).await.unwrap();
+    let mut dead: Vec<_> = dead
         .iter()
         .map(|job| (job.id().to_owned(), job.attempts()))
         .collect();
     dead.sort();
-    let expected = [("fails", 3), ("panics", 3), ("worthless", 1)].map(|(id, n)| (id.to_owned(), n));
-    assert_eq!(dead, expected);
+    assert_eq!(dead, deliveries([("fails", 3), ("panics", 3), ("worthless", 1)]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_takes_no_more_than_it_can_start() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for n in 0..40 {
-        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
-    }
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let handler = {
-        let (now, most) = (now.clone(), most.clone());
-        move |_: Arc<Job>| {
-            let (now, most) = (now.clone(), most.clone());
-            async move {
-                most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
-                sleep(20 * MS).await;
-                now.fetch_sub(1, SeqCst);
-                Ok::<(), JobError>(())
-            }
-        }
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, 0..40, NOW).await;
+    static NOW_AND_MOST: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    let handler = async |_| {
+        let [now, most] = &NOW_AND_MOST;
+        most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+        sleep(20 * MS).await;
+        now.fetch_sub(1, SeqCst);
+        Ok::<(), JobError>(())
     };
-    let run = tokio::spawn(jobs.worker().lease(HOUR).start().run(3, handler));
-    counts_become(&jobs, 0, 0, 0).await;
-    assert_eq!(most.load(SeqCst), 3);
-    run.abort();
+    let run = Running::start(worker(&jobs).run(3, handler));
+    counts_become(&jobs, [0, 0, 0]).await;
+    assert_eq!(NOW_AND_MOST[1].load(SeqCst), 3);
+    ended(run.end()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_the_end_what_runs_is_finished_or_given_back() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for name in ["0-ends", "1-hangs", "2-waits", "3-waits"] {
-        jobs.schedule(name, Duration::ZERO, b"").await.unwrap();
-    }
-    let handled = Arc::new(AtomicUsize::new(0));
-    let handler = {
-        let handled = handled.clone();
-        move |job: Arc<Job>| {
-            handled.fetch_add(1, SeqCst);
-            async move {
-                match job.id() {
-                    "0-ends" => sleep(300 * MS).await,
-                    _ => pending().await,
-                }
-                Ok::<(), io::Error>(())
-            }
-        }
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["0-ends", "1-hangs", "2-waits", "3-waits"], NOW).await;
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    let handler = async |job: Arc<Job>| match job.id() {
+        "0-ends" => timeout(300 * MS, hang(&BEGUN)).await.unwrap_or(Ok(())),
+        _ => hang(&BEGUN).await,
     };
-    let worker = jobs.worker().lease(HOUR).start();
-    let (end, ended) = oneshot::channel();
-    let run = worker
-        .run(2, handler)
-        .grace(SECOND)
-        .until(async { ended.await.unwrap() });
-    let run = tokio::spawn(run);
+    let run = Running::start(worker(&jobs).run(2, handler).grace(SECOND));
     // A job that counts as running may not have been handed over yet.
-    until(|| async { handled.load(SeqCst) == 2 }).await;
-    counts_become(&jobs, 2, 2, 0).await;
-    end.send(()).unwrap();
+    have_begun(&BEGUN, 2).await;
+    counts_become(&jobs, [2, 2, 0]).await;
     let began = Instant::now();
-    soon(run).await.unwrap().unwrap();
+    ended(run.end()).await;
     assert!(began.elapsed() >= SECOND - 20 * MS, "{:?}", began.elapsed());
-    counts_become(&jobs, 3, 0, 0).await;
+    counts_become(&jobs, [3, 0, 0]).await;
     // None of them has an attempt more.
-    let mut worker = jobs.worker().lease(HOUR).start();
+    let mut worker = worker(&jobs);
     for name in ["1-hangs", "2-waits", "3-waits"] {
-        let job = support::jobs::next(&mut worker).await;
-        assert_eq!((job.id(), job.attempt()), (name, 1));
-        assert!(job.done().await.unwrap());
+        assert_eq!(do_next(&mut worker).await, (name.to_owned(), 1));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grace_period_without_an_end_waits_for_what_runs() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("x", Duration::ZERO, b"").await.unwrap();
-    let (began, has_begun) = oneshot::channel();
-    let began = Mutex::new(Some(began));
-    let handler = move |_: Arc<Job>| {
-        began.lock().unwrap().take().unwrap().send(()).unwrap();
-        async {
-            sleep(100 * MS).await;
-            Ok::<(), io::Error>(())
-        }
-    };
-    let run = jobs.worker().start().run(1, handler).grace(Duration::MAX);
-    soon(run.until(async { has_begun.await.unwrap() })).await.unwrap();
-    counts_become(&jobs, 0, 0, 0).await;
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["x"], NOW).await;
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    let handler = async |_| timeout(100 * MS, hang(&BEGUN)).await.unwrap_or(Ok(()));
+    let run = Running::start(jobs.worker().start().run(1, handler).grace(Duration::MAX));
+    have_begun(&BEGUN, 1).await;
+    ended(run.end()).await;
+    counts_become(&jobs, [0, 0, 0]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_hangs_is_dropped_at_its_time_limit() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-    let dropped = Arc::new(AtomicUsize::new(0));
-    struct Count(Arc<AtomicUsize>);
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Count;
     impl Drop for Count {
         fn drop(&mut self) {
-            self.0.fetch_add(1, SeqCst);
+            DROPPED.fetch_add(1, SeqCst);
         }
     }
-    let handler = {
-        let dropped = dropped.clone();
-        move |_: Arc<Job>| {
-            let count = Count(dropped.clone());
-            async move {
-                let _count = count;
-                pending::<Result<(), JobError>>().await
-            }
-        }
+    let handler = async |_| {
+        let _count = Count;
+        pending::<Result<(), JobError>>().await
     };
     let worker = jobs
         .worker()
@@ -212,44 +146,37 @@ async fn a_handler_that_hangs_is_dropped_at_its_time_limit() {
         .attempts(2)
         .time_limit(500 * MS)
         .start();
-    let run = tokio::spawn(worker.run(1, handler));
-    counts_become(&jobs, 0, 0, 1).await;
-    assert_eq!(dropped.load(SeqCst), 2);
-    run.abort();
+    let run = Running::start(worker.run(1, handler));
+    counts_become(&jobs, [0, 0, 1]).await;
+    assert_eq!(DROPPED.load(SeqCst), 2);
+    ended(run.end()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_goes_on_after_an_outage() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
-    let jobs = DelayedJobs::new(&Wheel::new(), connect(&proxy.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = unnotified(connect(&proxy.url()).await).notifications(&Notifications::of(server.client()));
     for n in 0..200 {
-        jobs.schedule(&format!("{n}"), n * 10 * MS, b"").await.unwrap();
+        put(&jobs, [n], n * 10 * MS).await;
     }
-    let seen = Seen::default();
-    let handler = {
-        let seen = seen.clone();
-        move |job: Arc<Job>| {
-            see(&seen, &job);
-            async { Ok::<(), JobError>(()) }
-        }
+    static SEEN: Seen = Mutex::new(BTreeMap::new());
+    let handler = async |job: Arc<Job>| {
+        see(&SEEN, &job);
+        Ok::<(), JobError>(())
     };
-    let run = tokio::spawn(jobs.worker().lease(2 * SECOND).start().run(4, handler));
+    let worker = jobs.worker().lease(2 * SECOND).start();
+    let run = tokio::spawn(worker.run(4, handler).into_future());
     for _ in 0..3 {
         sleep(300 * MS).await;
         proxy.set(Network::Down);
         sleep(300 * MS).await;
         proxy.set(Network::Up);
     }
-    let direct = queue(&server, "q").await;
-    counts_become(&direct, 0, 0, 0).await;
+    counts_become(&server.queue().await, [0, 0, 0]).await;
     assert!(!run.is_finished());
-    assert_eq!(
-        seen.lock().unwrap().len(),
-        200,
-        "each was run, some perhaps twice"
-    );
+    // Each was run, some perhaps twice.
+    assert_eq!(SEEN.lock().unwrap().len(), 200);
     run.abort();
 }
 
@@ -257,26 +184,17 @@ async fn it_goes_on_after_an_outage() {
 async fn a_mistake_is_an_error_and_the_end_of_the_wheel_is_the_end() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = support::jobs::queue_on(&wheel, &server, "q").await;
-    let handler = |_: Arc<Job>| async { Ok::<(), JobError>(()) };
+    let jobs = server.queue_on(&wheel).await;
+    let handler = async |_| Ok::<(), JobError>(());
     let error = soon(jobs.worker().attempts(0).start().run(1, handler))
         .await
         .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::InvalidSetting {
-                setting: "attempts",
-                ..
-            }
-        ),
-        "{error}"
-    );
-    let run = tokio::spawn(jobs.worker().start().run(1, handler));
+    assert_is!(error, Error::InvalidSetting { setting, .. } if *setting == "attempts");
+    let run = tokio::spawn(jobs.worker().start().run(1, handler).into_future());
     sleep(100 * MS).await;
     assert!(!run.is_finished());
     wheel.shutdown();
-    soon(run).await.unwrap().unwrap();
+    ended(run).await;
 }
 
 /// What it claimed has been given back when `run` ends, and nobody is told of jobs in its place. No job runs that a
@@ -284,59 +202,35 @@ async fn a_mistake_is_an_error_and_the_end_of_the_wheel_is_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn when_it_ends_everything_has_been_given_back() {
     const JOBS: u64 = 20;
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for n in 0..JOBS {
-        jobs.schedule(&format!("{n}"), HOUR / 2, b"").await.unwrap();
-    }
-    for grace in [HOUR, Duration::ZERO] {
+    let (server, jobs) = Server::with_queue().await;
+    put(&jobs, 0..JOBS, HOUR / 2).await;
+    for grace in [HOUR, NOW] {
         let worker = jobs.worker().lease(HOUR).look_ahead(HOUR).prefetch(64).start();
-        let (end, ended) = oneshot::channel();
-        let run = worker
-            .run(64, async |_| Ok::<(), JobError>(()))
-            .grace(grace)
-            .until(async { ended.await.unwrap() });
-        let run = tokio::spawn(run);
-        until(|| async { entries(&server, "claimed") == JOBS }).await;
+        let run = Running::start(worker.run(64, async |_| Ok::<(), JobError>(())).grace(grace));
+        claimed(&server, JOBS).await;
         server.stop();
-        end.send(()).unwrap();
+        let run = run.end();
         sleep(300 * MS).await;
         assert!(!run.is_finished(), "grace: {grace:?}");
         server.cont();
-        soon(run).await.unwrap().unwrap();
-        assert_eq!(
-            (entries(&server, "claimed"), entries(&server, "due")),
-            (0, JOBS),
-            "grace: {grace:?}"
-        );
-        assert_eq!((entries(&server, "watching"), entries(&server, "idle")), (0, 0));
+        ended(run).await;
+        let left = ["claimed", "due", "watching", "idle"].map(|set| entries(&server, set));
+        assert_eq!(left, [0, JOBS, 0, 0], "grace: {grace:?}");
     }
 }
 
 /// A server that is silent keeps no program from its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_grace_period_holds_with_a_server_that_is_silent() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-    let (began, has_begun) = oneshot::channel();
-    let began = Mutex::new(Some(began));
-    let handler = move |_: Arc<Job>| {
-        began.lock().unwrap().take().unwrap().send(()).unwrap();
-        pending::<Result<(), JobError>>()
-    };
-    let run = jobs.worker().start().run(1, handler).grace(SECOND);
-    let (end, ended) = oneshot::channel();
-    let run = tokio::spawn(run.until(async { ended.await.unwrap() }));
-    has_begun.await.unwrap();
+    let (server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    let handler = async |_| hang(&BEGUN).await;
+    let run = Running::start(jobs.worker().start().run(1, handler).grace(SECOND));
+    have_begun(&BEGUN, 1).await;
     server.stop();
-    end.send(()).unwrap();
     // The lease of 30 s is not waited for.
-    tokio::time::timeout(10 * SECOND, run)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    timeout(10 * SECOND, ended(run.end())).await.unwrap();
     server.cont();
 }
 
@@ -344,57 +238,54 @@ async fn the_grace_period_holds_with_a_server_that_is_silent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_start_at_once_as_there_are_places() {
     const JOBS: usize = 64;
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    let started = Arc::new(AtomicUsize::new(0));
-    let handler = {
-        let started = started.clone();
-        move |_: Arc<Job>| {
-            started.fetch_add(1, SeqCst);
-            pending::<Result<(), JobError>>()
-        }
-    };
-    let run = jobs.worker().lease(HOUR).start().run(JOBS, handler);
-    let run = tokio::spawn(run);
+    let (server, jobs) = Server::with_queue().await;
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    let handler = async |_| hang(&BEGUN).await;
+    let run = tokio::spawn(worker(&jobs).run(JOBS, handler).into_future());
     // It listens, and has the scripts.
-    jobs.schedule("first", Duration::ZERO, b"").await.unwrap();
-    until(|| async { started.load(SeqCst) == 1 }).await;
+    put(&jobs, ["first"], NOW).await;
+    have_begun(&BEGUN, 1).await;
     sleep(300 * MS).await;
     let due = server.time() + SECOND;
     for n in 1..JOBS {
-        assert!(jobs.schedule_at(&format!("{n}"), due, b"").await.unwrap());
+        assert!(jobs.schedule_at(&n.to_string(), due, b"").await.unwrap());
     }
     // One more has no place.
-    assert!(jobs.schedule("last", SECOND, b"").await.unwrap());
+    put(&jobs, ["last"], SECOND).await;
     let before = server.scripts_run();
-    until(|| async { started.load(SeqCst) == JOBS }).await;
+    have_begun(&BEGUN, JOBS).await;
     let sent = server.scripts_run() - before;
     // Takes of up to 60 jobs and a start for each, and whatever a message or a sweep brings.
     assert!(sent <= 10, "{sent} commands to start {JOBS} jobs");
-    counts_become(&jobs, 1, JOBS as u64, 0).await;
+    counts_become(&jobs, [1, JOBS as u64, 0]).await;
     run.abort();
 }
 
-/// Handlers may fail with anything that converts into a boxed error.
+/// Handlers may fail with anything that converts into a boxed error. A job keeps that of its last attempt, cut to a
+/// kilobyte.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_fail_with_whatever_they_like() {
+    fn panics() -> JobError {
+        panic!("as it does")
+    }
     type Boxed = Box<dyn std::error::Error + Send + Sync>;
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
+    let (server, jobs) = Server::with_queue().await;
+    let before = server.time();
     let mut expected = BTreeMap::new();
     macro_rules! fails_with {
-        ($error:expr, $type:ty, $attempts:expr) => {{
+        ($error:expr, $type:ty, $attempts:expr) => {
+            fails_with!($error, $type, $attempts, $error)
+        };
+        ($error:expr, $type:ty, $attempts:expr, $kept:expr) => {{
             let id = stringify!($error);
-            expected.insert(id.to_owned(), ($attempts, $error.to_string()));
-            jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
+            expected.insert(id.to_owned(), ($attempts, $kept.to_string()));
+            put(&jobs, [id], NOW).await;
             let worker = jobs.worker().attempts(2).start();
-            let run = worker
-                .run(1, |_| async { Err::<(), $type>($error) })
-                .backoff(MS, MS);
+            let run = worker.run(1, |_| async { Err::<(), $type>($error) });
             let dead = expected.len() as u64;
             tokio::select! {
-                ended = run => panic!("{ended:?}"),
-                () = counts_become(&jobs, 0, 0, dead) => {}
+                ended = run.backoff(MS, MS).into_future() => panic!("{ended:?}"),
+                () = counts_become(&jobs, [0, 0, dead]) => {}
             }
         }};
     }
@@ -405,38 +296,49 @@ async fn handlers_fail_with_whatever_they_like() {
     fails_with!(JobError::bury("for good"), JobError, 1);
     fails_with!(Boxed::from(JobError::bury("for good, in a box")), Boxed, 1);
     fails_with!(Error::NoRuntime, Error, 2);
-    for job in jobs.dead(10).await.unwrap() {
+    fails_with!(panics(), JobError, 2, "the handler panicked: as it does");
+    fails_with!("ж".repeat(4000), String, 2, "ж".repeat(512));
+    let dead = jobs.dead(10).await.unwrap();
+    let after = server.time();
+    for job in dead {
         let (attempts, error) = &expected[job.id()];
-        assert_eq!(
-            (job.attempts(), job.error()),
-            (*attempts, Some(&**error)),
-            "{}",
-            job.id()
-        );
+        println!("{job:?}");
+        assert_eq!((job.attempts(), job.error()), (*attempts, Some(&**error)));
+        assert!((before..=after).contains(&job.died_at()), "{job:?}");
+        let info = jobs.get(job.id()).await.unwrap().unwrap();
+        assert_eq!((info.state, info.error.as_ref()), (JobState::Dead, Some(error)));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_closed_has_given_back_what_it_claimed() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for n in 0..5 {
-        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+async fn a_job_waits_with_the_error_of_its_last_attempt() {
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
+    let handler = async |job: Arc<Job>| Err::<(), _>(format!("attempt {}", job.attempt()));
+    let run = Running::start(worker(&jobs).run(1, handler).backoff(500 * MS, SECOND));
+    for attempt in 1..=2 {
+        let expected = (JobState::Waiting, Some(format!("attempt {attempt}")));
+        until(|| async {
+            let info = jobs.get("a").await.unwrap().unwrap();
+            (info.state, info.error) == expected
+        })
+        .await;
     }
+    ended(run.end()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_closed_has_given_back_what_it_claimed() {
+    let (server, jobs) = Server::with_queue().await;
+    put(&jobs, 0..5, NOW).await;
     let mut worker = jobs.worker().lease(HOUR).prefetch(5).start();
-    let held = support::jobs::next(&mut worker).await;
+    let held = next(&mut worker).await;
     soon(worker.close()).await;
-    let counts = jobs.counts().await.unwrap();
-    assert_eq!((counts.waiting, counts.running), (4, 1));
-    assert_eq!(
-        (
-            entries(&server, "claimed"),
-            entries(&server, "watching"),
-            entries(&server, "idle")
-        ),
-        (0, 0, 0)
-    );
-    assert!(held.done().await.unwrap(), "what was yielded stays");
+    assert_eq!(counts(&jobs).await, [4, 1, 0]);
+    let left = ["claimed", "watching", "idle"].map(|set| entries(&server, set));
+    assert_eq!(left, [0; 3]);
+    // What was yielded stays.
+    done(held).await;
     // Without a server there is a limit.
     let worker = jobs.worker().start();
     server.stop();
@@ -449,28 +351,22 @@ async fn a_worker_that_is_closed_has_given_back_what_it_claimed() {
 /// As a task does that a handler has spawned and that goes on after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_keeps_its_job_leaves_its_place_and_hears_that_it_is_over() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    for id in ["first", "second"] {
-        assert!(jobs.schedule(id, Duration::ZERO, b"").await.unwrap());
-    }
-    let over = Arc::new(AtomicUsize::new(0));
-    let kept = Arc::new(Mutex::new(Vec::new()));
-    let handler = {
-        let (over, kept) = (over.clone(), kept.clone());
-        move |job: Arc<Job>| {
-            let (over, lost) = (over.clone(), job.lost());
-            tokio::spawn(async move {
-                lost.await;
-                over.fetch_add(1, SeqCst);
-            });
-            kept.lock().unwrap().push(job);
-            async { Ok::<(), JobError>(()) }
-        }
+    let (_server, jobs) = Server::with_queue().await;
+    put(&jobs, ["first", "second"], NOW).await;
+    static OVER: AtomicUsize = AtomicUsize::new(0);
+    static KEPT: Mutex<Vec<Arc<Job>>> = Mutex::new(Vec::new());
+    let handler = async |job: Arc<Job>| {
+        let lost = job.lost();
+        tokio::spawn(async {
+            lost.await;
+            OVER.fetch_add(1, SeqCst);
+        });
+        KEPT.lock().unwrap().push(job);
+        Ok::<(), JobError>(())
     };
-    let run = tokio::spawn(jobs.worker().lease(HOUR).start().run(1, handler));
-    until(|| async { over.load(SeqCst) == 2 }).await;
-    counts_become(&jobs, 0, 0, 0).await;
-    assert_eq!(kept.lock().unwrap().len(), 2);
-    run.abort();
+    let run = Running::start(worker(&jobs).run(1, handler));
+    until(|| async { OVER.load(SeqCst) == 2 }).await;
+    counts_become(&jobs, [0, 0, 0]).await;
+    assert_eq!(KEPT.lock().unwrap().len(), 2);
+    ended(run.end()).await;
 }

@@ -1,62 +1,41 @@
 //! Delayed jobs and leases while the slot of their keys moves to another node of a cluster.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
-
-use futures::{StreamExt, future::select_all};
-use redis::{Client, cluster_async::ClusterConnection};
-use support::{cluster::Cluster, jobs::next_after_errors, server::command, soon};
-use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Leases};
-use tokio::{task::JoinSet, time::sleep};
-
 mod support;
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
+use futures::{future::select_all, stream};
+use redis::cluster_async::ClusterConnection;
+use support::prelude::*;
 
 /// A slot on its way from one master to another.
-struct Migration {
+struct Migration<'a> {
+    cluster: &'a Cluster,
     slot: String,
-    from: Client,
-    to: Client,
-    to_id: String,
-    to_port: u16,
-    masters: Vec<Client>,
+    from: &'a Node,
+    to: &'a Node,
 }
 
-impl Migration {
-    fn begin(cluster: &Cluster, key: &str) -> Migration {
-        let from_port = cluster.master_of(key);
-        let ports: Vec<u16> = cluster.masters();
-        let to_port = *ports.iter().find(|port| **port != from_port).unwrap();
-        let (from, to) = (cluster.node(from_port), cluster.node(to_port));
-        let id = |node: &Client| -> String { command(node, &["CLUSTER", "MYID"]) };
-        let slot = command::<i64>(&from, &["CLUSTER", "KEYSLOT", key]).to_string();
-        let _: String = command(&to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(&from)]);
-        let _: String = command(&from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&to)]);
+impl Migration<'_> {
+    fn begin<'a>(cluster: &'a Cluster, key: &str) -> Migration<'a> {
+        let from = cluster.master_of(key);
+        let to = cluster.masters().into_iter().find(|port| *port != from).unwrap();
+        let (from, to) = (cluster.node(from), cluster.node(to));
+        let slot = from.command::<i64>(&["CLUSTER", "KEYSLOT", key]).to_string();
+        let _: String = to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        let _: String = from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
         Migration {
+            cluster,
             slot,
-            to_id: id(&to),
             from,
             to,
-            to_port,
-            masters: ports.iter().map(|port| cluster.node(*port)).collect(),
         }
     }
 
     /// Moves so many of the slot's keys, and returns how many there were.
     fn move_keys(&self, most: usize) -> usize {
-        let keys: Vec<String> = command(
-            &self.from,
-            &["CLUSTER", "GETKEYSINSLOT", &self.slot, &most.to_string()],
-        );
+        let most = most.to_string();
+        let keys: Vec<String> = self
+            .from
+            .command(&["CLUSTER", "GETKEYSINSLOT", &self.slot, &most]);
         for key in &keys {
             self.move_key(key);
         }
@@ -64,78 +43,73 @@ impl Migration {
     }
 
     fn move_key(&self, key: &str) {
-        let port = self.to_port.to_string();
-        let moved: String = command(&self.from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        let port = self.to.port().to_string();
+        let moved: String = self
+            .from
+            .command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
         assert_eq!(moved, "OK", "{key}");
     }
 
     fn end(self) {
         while self.move_keys(100) > 0 {}
-        let owner = ["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.to_id];
-        let _: String = command(&self.to, &owner);
-        let _: String = command(&self.from, &owner);
-        for master in &self.masters {
-            let _: String = command(master, &owner);
+        let masters = self.cluster.masters();
+        let masters = masters.into_iter().map(|port| self.cluster.node(port));
+        for node in [self.to, self.from].into_iter().chain(masters) {
+            let _: String = node.command(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id(self.to)]);
         }
     }
 }
 
-fn queue(connection: ClusterConnection) -> DelayedJobs<ClusterConnection> {
-    DelayedJobs::new(&Wheel::new(), connection, "q")
+fn id(node: &Node) -> String {
+    node.command(&["CLUSTER", "MYID"])
 }
 
+type ClusterJobs = DelayedJobs<ClusterConnection>;
+
+async fn queue(cluster: &Cluster) -> ClusterJobs {
+    unnotified(cluster.connect().await)
+}
+
+/// The slot of this key moves.
 const KEY: &str = "tickwheel:jobs:{q:0}:due";
+
+/// A task that schedules a job.
+fn scheduling(jobs: &ClusterJobs, id: &'static str, delay: Duration) -> tokio::task::JoinHandle<()> {
+    let jobs = jobs.clone();
+    tokio::spawn(async move { put(&jobs, [id], delay).await })
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_in_migration_delays_and_loses_nothing() {
     let cluster = Cluster::start();
-    let jobs = queue(cluster.connect().await);
-    for n in 0..3 {
-        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
-    }
+    let jobs = queue(&cluster).await;
+    put(&jobs, 0..3, NOW).await;
     let mut worker = jobs.worker().lease(9 * SECOND).start();
     let held = next_after_errors(&mut worker).await;
-    let other = queue(cluster.connect().await);
-    let mut others = other.worker().lease(9 * SECOND).start();
+    let mut others = queue(&cluster).await.worker().lease(9 * SECOND).start();
 
     let migration = Migration::begin(&cluster, KEY);
-    let began = Instant::now();
-    let scheduled = tokio::spawn({
-        let jobs = jobs.clone();
-        async move { jobs.schedule("during", HOUR, b"").await }
-    });
+    let scheduled = scheduling(&jobs, "during", HOUR);
     // The keys are on both nodes for a while, so that no script can run.
     sleep(SECOND).await;
     migration.move_keys(2);
     tokio::select! {
-        () = held.lost() => panic!("not renewed"),
-        job = async {
-            loop {
-                match others.next().await.unwrap() {
-                    Ok(job) => break job,
-                    Err(error) => println!("yielded after {:?}: {error}", began.elapsed()),
-                }
-            }
-        } => panic!("out of a slot on two nodes: {job:?}"),
-        () = sleep(2 * SECOND) => {}
+        job = next_after_errors(&mut others) => panic!("out of a slot on two nodes: {job:?}"),
+        () = held_for(&held, 2 * SECOND) => {}
     }
     migration.end();
     let ended = Instant::now();
-    assert!(soon(scheduled).await.unwrap().unwrap());
+    soon(scheduled).await.unwrap();
     println!("scheduled {:?} after the end", ended.elapsed());
-    tokio::select! {
-        () = held.lost() => panic!("not renewed"),
-        () = sleep(8 * SECOND) => {}
-    }
-    assert!(held.done().await.unwrap());
+    held_for(&held, 8 * SECOND).await;
+    done(held).await;
+    let jobs = stream::select(worker, others).filter_map(async |yielded| yielded.ok());
+    let mut jobs = Box::pin(jobs);
     for _ in 1..3 {
-        let job = tokio::select! {
-            job = next_after_errors(&mut worker) => job,
-            job = next_after_errors(&mut others) => job,
-        };
+        let job = soon(jobs.next()).await.unwrap();
         println!("{job:?} after {:?}", ended.elapsed());
         assert_eq!(job.attempt(), 1);
-        assert!(job.done().await.unwrap());
+        done(job).await;
     }
 }
 
@@ -143,26 +117,22 @@ async fn a_slot_in_migration_delays_and_loses_nothing() {
 async fn a_queue_that_is_first_used_while_its_slot_migrates() {
     let cluster = Cluster::start();
     let migration = Migration::begin(&cluster, KEY);
-    let jobs = queue(cluster.connect().await);
+    let jobs = queue(&cluster).await;
     let began = Instant::now();
-    let scheduled = tokio::spawn({
-        let jobs = jobs.clone();
-        async move { jobs.schedule("a", Duration::ZERO, b"").await }
-    });
+    let scheduled = scheduling(&jobs, "a", NOW);
     sleep(2 * SECOND).await;
     println!("finished: {}", scheduled.is_finished());
     migration.end();
-    assert!(soon(scheduled).await.unwrap().unwrap());
+    soon(scheduled).await.unwrap();
     println!("after {:?}", began.elapsed());
-    let mut worker = jobs.worker().start();
-    assert!(next_after_errors(&mut worker).await.done().await.unwrap());
+    done(next_after_errors(&mut jobs.worker().start()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_does_not_end_is_a_clear_error() {
     let cluster = Cluster::start();
-    let jobs = queue(cluster.connect().await);
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let jobs = queue(&cluster).await;
+    put(&jobs, ["a"], NOW).await;
     let migration = Migration::begin(&cluster, KEY);
     migration.move_keys(1);
     let asked = Instant::now();
@@ -170,12 +140,9 @@ async fn a_migration_that_does_not_end_is_a_clear_error() {
     println!("after {:?}: {error}", asked.elapsed());
     assert!(asked.elapsed() < 10 * SECOND, "{:?}", asked.elapsed());
     // The cluster client tries again for longer than a call may take.
-    assert!(
-        matches!(&error, Error::NoAnswer { .. } | Error::Redis(_)),
-        "{error}"
-    );
+    assert_is!(error, Error::NoAnswer { .. } | Error::Redis(_));
     migration.end();
-    assert!(soon(jobs.schedule("c", HOUR, b"")).await.unwrap());
+    soon(put(&jobs, ["c"], HOUR)).await;
 }
 
 /// Nobody can take a job while its keys are on two nodes, and its holder cannot renew it. It is lost in time, and
@@ -184,14 +151,13 @@ async fn a_migration_that_does_not_end_is_a_clear_error() {
 async fn a_migration_that_outlasts_a_lease_has_a_running_job_delivered_again() {
     let lease = 1500 * MS;
     let cluster = Cluster::start();
-    let jobs = queue(cluster.connect().await);
-    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let jobs = queue(&cluster).await;
+    put(&jobs, ["a"], NOW).await;
     let mut worker = jobs.worker().lease(lease).start();
     let held = next_after_errors(&mut worker).await;
-    let other = queue(cluster.connect().await);
-    let mut others = other.worker().lease(lease).start();
+    let mut others = queue(&cluster).await.worker().lease(lease).start();
     let migration = Migration::begin(&cluster, KEY);
-    migration.move_key(&KEY.replace("due", "running"));
+    migration.move_key(&key("running"));
     let mut again = Box::pin(next_after_errors(&mut others));
     tokio::select! {
         () = soon(held.lost()) => {}
@@ -204,29 +170,25 @@ async fn a_migration_that_outlasts_a_lease_has_a_running_job_delivered_again() {
     migration.end();
     drop(worker);
     let again = again.await;
-    assert_eq!((again.id(), again.attempt()), ("a", 2));
-    assert!(again.done().await.unwrap());
+    assert_eq!(delivery(&again), ("a".to_owned(), 2));
+    done(again).await;
     assert!(!held.done().await.unwrap());
 }
 
 /// Schedules a job and does it, with handles that have been in use and with new ones.
-async fn works(cluster: &Cluster, old: &DelayedJobs<ClusterConnection>, id: &str) {
-    let new = queue(cluster.connect().await);
+async fn works(cluster: &Cluster, old: &ClusterJobs, id: &str) {
+    let new = queue(cluster).await;
     for (n, (schedules, works)) in [(old, &new), (&new, old)].into_iter().enumerate() {
         let id = format!("{id}-{n}");
         assert!(
-            soon(schedules.schedule(&id, Duration::ZERO, b"payload"))
-                .await
-                .unwrap(),
+            soon(schedules.schedule(&id, NOW, b"payload")).await.unwrap(),
             "{id}"
         );
-        let mut worker = works.worker().start();
-        let job = soon(worker.next()).await.unwrap().unwrap();
+        let job = next(&mut works.worker().start()).await;
         assert_eq!((job.id(), job.payload()), (&*id, &b"payload"[..]));
-        assert!(job.done().await.unwrap(), "{id}");
+        done(job).await;
     }
-    let counts = new.counts().await.unwrap();
-    assert_eq!((counts.waiting, counts.running, counts.dead), (0, 0, 0));
+    assert_eq!(counts(&new).await, [0, 0, 0]);
     assert!(new.waiting(0, 10).await.unwrap().is_empty());
     assert!(new.dead(10).await.unwrap().is_empty());
 }
@@ -234,7 +196,7 @@ async fn works(cluster: &Cluster, old: &DelayedJobs<ClusterConnection>, id: &str
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_works_while_its_keys_are_on_one_node() {
     let cluster = Cluster::start();
-    let old = queue(cluster.connect().await);
+    let old = queue(&cluster).await;
     works(&cluster, &old, "before").await;
     let migration = Migration::begin(&cluster, KEY);
     works(&cluster, &old, "unmoved").await;
@@ -247,7 +209,7 @@ async fn a_partition_works_while_its_keys_are_on_one_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_renewed_while_its_slot_migrates() {
     let cluster = Cluster::start();
-    let other = Leases::new(&Wheel::new(), cluster.connect().await);
+    let other = leases_on(cluster.connect().await);
     let mut held = Vec::new();
     // The last one never answers by itself before the lease has ended.
     for (name, response_timeout, ttl) in [
@@ -255,14 +217,12 @@ async fn a_lease_is_renewed_while_its_slot_migrates() {
         ("y", SECOND, 3 * SECOND),
         ("z", 10 * SECOND, 1500 * MS),
     ] {
-        let leases = Leases::new(&Wheel::new(), cluster.connect_with(response_timeout).await);
+        let leases = leases_on(cluster.connect_with(response_timeout).await);
         let lease = leases.acquire(name, ttl).await.unwrap();
-        let migration = Migration::begin(&cluster, &format!("tickwheel:lease:{{{name}}}:holder"));
+        let migration = Migration::begin(&cluster, &holder(name));
         // Of its two keys, one is on each node.
         assert_eq!(migration.move_keys(1), 1);
-        let other = other.clone();
-        let waiting = tokio::spawn(async move { other.acquire(name, HOUR).await });
-        held.push((lease, migration, waiting));
+        held.push((lease, migration, acquiring(&other, name)));
     }
     let lost = select_all(held.iter().map(|(lease, ..)| lease.lost()));
     tokio::select! {
@@ -272,8 +232,8 @@ async fn a_lease_is_renewed_while_its_slot_migrates() {
     for (lease, migration, waiting) in held {
         assert!(!waiting.is_finished());
         migration.end();
-        assert!(lease.release().await.unwrap());
-        assert!(soon(waiting).await.unwrap().unwrap().release().await.unwrap());
+        release(lease).await;
+        release(acquired(waiting).await).await;
     }
 }
 
@@ -282,29 +242,27 @@ async fn a_lease_is_renewed_while_its_slot_migrates() {
 async fn a_slot_that_moves_to_and_fro_under_load_loses_and_repeats_nothing() {
     const JOBS: usize = 200;
     let cluster = Cluster::start();
-    // Longer than a migration takes on a loaded machine, as docs/operations.md asks for.
-    const MINUTE: Duration = Duration::from_secs(60);
-    let jobs = queue(cluster.connect().await).answer_within(MINUTE);
-    assert!(jobs.schedule("first", HOUR, b"").await.unwrap());
-    let done = Arc::new(AtomicUsize::new(0));
+    // A minute is longer than a migration takes on a loaded machine, as docs/operations.md asks for.
+    let jobs = queue(&cluster).await.answer_within(MINUTE);
+    put(&jobs, ["first"], HOUR).await;
+    let finished = Arc::new(AtomicUsize::new(0));
     let mut workers = JoinSet::new();
     for _ in 0..2 {
-        let (worker, done) = (
-            queue(cluster.connect().await).worker().lease(MINUTE).start(),
-            done.clone(),
+        let (worker, finished) = (
+            queue(&cluster).await.worker().lease(MINUTE).start(),
+            finished.clone(),
         );
         workers.spawn(worker.for_each_concurrent(4, move |job| {
-            let done = done.clone();
+            let finished = finished.clone();
             async move {
-                match job {
-                    Ok(job) => {
-                        assert_eq!(job.attempt(), 1, "{job:?}");
-                        sleep(5 * MS).await;
-                        assert!(job.done().await.unwrap());
-                        done.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Err(error) => println!("yielded: {error}"),
-                }
+                let job = match job {
+                    Ok(job) => job,
+                    Err(error) => return println!("yielded: {error}"),
+                };
+                assert_eq!(job.attempt(), 1, "{job:?}");
+                sleep(5 * MS).await;
+                done(job).await;
+                finished.fetch_add(1, SeqCst);
             }
         }));
     }
@@ -312,10 +270,7 @@ async fn a_slot_that_moves_to_and_fro_under_load_loses_and_repeats_nothing() {
         let jobs = jobs.clone();
         async move {
             for n in 0..JOBS {
-                assert!(
-                    jobs.schedule(&n.to_string(), 50 * MS, b"payload").await.unwrap(),
-                    "{n}"
-                );
+                put(&jobs, [n], 50 * MS).await;
                 sleep(5 * MS).await;
             }
         }
@@ -334,15 +289,9 @@ async fn a_slot_that_moves_to_and_fro_under_load_loses_and_repeats_nothing() {
     }
     scheduling.await.unwrap();
     println!("{moves} moves");
-    soon(async {
-        while done.load(Ordering::Relaxed) < JOBS {
-            match workers.try_join_next() {
-                Some(ended) => panic!("{ended:?}"),
-                None => sleep(20 * MS).await,
-            }
-        }
-    })
-    .await;
-    let counts = jobs.counts().await.unwrap();
-    assert_eq!((counts.waiting, counts.running, counts.dead), (1, 0, 0));
+    tokio::select! {
+        ended = workers.join_next() => panic!("{ended:?}"),
+        () = until(|| async { finished.load(SeqCst) == JOBS }) => {}
+    }
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
 }

@@ -2,22 +2,9 @@
 
 mod support;
 
-use std::{collections::BTreeMap, time::Duration};
-
-use futures::future::FutureExt;
-use support::{
-    cluster::Cluster,
-    connect,
-    leases::{leases, listeners},
-    proxy::{Network, Proxy},
-    server::{Server, command},
-    soon, until,
-};
-use tickwheel::Wheel;
-use tickwheel_redis::{Connection, Leases, Notifications};
-use tokio::{runtime::Runtime, time::sleep};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use redis::aio::ConnectionManagerConfig;
+use support::prelude::*;
+use tokio::runtime::{Builder, Runtime};
 
 /// A wheel that never turns: nobody who waits on it looks again by himself.
 struct StoppedWheel {
@@ -28,10 +15,7 @@ struct StoppedWheel {
 impl StoppedWheel {
     fn new() -> StoppedWheel {
         // Its driver belongs to a runtime that nobody runs.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
         StoppedWheel {
             wheel,
@@ -50,25 +34,22 @@ impl Drop for StoppedWheel {
 /// looked.
 async fn hand_over<A: Connection, B: Connection>(giver: &Leases<A>, taker: &Leases<B>, times: u32) {
     for _ in 0..times {
-        let lease = soon(giver.acquire("x", MINUTE)).await.unwrap();
-        let taking = tokio::spawn({
-            let taker = taker.clone();
-            async move { taker.acquire("x", MINUTE).await }
-        });
+        let lease = acquire(giver, "x").await;
+        let taking = acquiring(taker, "x");
         // It has looked, subscribed, and looked again.
-        sleep(Duration::from_millis(200)).await;
-        lease.release().await.unwrap();
-        let taken = soon(taking).await.unwrap().unwrap();
-        taken.release().await.unwrap();
+        sleep(200 * MS).await;
+        release(lease).await;
+        release(acquired(taking).await).await;
     }
 }
 
 /// How often each command was called, by those in scripts too.
 fn calls(connection: &mut redis::Connection) -> BTreeMap<String, u64> {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).unwrap();
-    stats
+    let lines = stats
         .lines()
-        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+    lines
         .map(|(name, rest)| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
         .collect()
 }
@@ -78,28 +59,16 @@ async fn a_release_wakes_who_waits_within_a_round_trip() {
     let server = Server::start();
     let stopped = StoppedWheel::new();
     let notifications = Notifications::of(server.client());
-    let connect = async || Leases::new(&stopped.wheel, connect(&server.url()).await);
+    let connect = async || Leases::new(&stopped.wheel, server.connect().await);
     let (giver, taker) = (connect().await, connect().await.notifications(&notifications));
     let mut observer = server.client().get_connection().unwrap();
     // Each has asked what it asks once.
-    for leases in [&giver, &taker] {
-        assert!(
-            leases
-                .acquire("x", MINUTE)
-                .await
-                .unwrap()
-                .release()
-                .await
-                .unwrap()
-        );
-    }
+    use_once(&giver, "x").await;
+    use_once(&taker, "x").await;
     for _ in 0..10 {
-        let held = soon(giver.acquire("x", MINUTE)).await.unwrap();
+        let held = acquire(&giver, "x").await;
         let began = calls(&mut observer)["evalsha"];
-        let taking = tokio::spawn({
-            let taker = taker.clone();
-            async move { taker.acquire("x", MINUTE).await }
-        });
+        let taking = acquiring(&taker, "x");
         let mut before = BTreeMap::new();
         // It has looked, subscribed, and looked again.
         until(|| {
@@ -109,8 +78,8 @@ async fn a_release_wakes_who_waits_within_a_round_trip() {
             async move { looked == 2 }
         })
         .await;
-        assert!(held.release().await.unwrap());
-        let taken = soon(taking).await.unwrap().unwrap();
+        release(held).await;
+        let taken = acquired(taking).await;
         let mut sent = calls(&mut observer);
         for (name, calls) in before {
             *sent.get_mut(&name).unwrap() -= calls;
@@ -132,7 +101,7 @@ async fn a_release_wakes_who_waits_within_a_round_trip() {
             sent,
             expected.map(|(name, calls)| (name.to_owned(), calls)).into()
         );
-        assert!(taken.release().await.unwrap());
+        release(taken).await;
     }
 }
 
@@ -149,26 +118,21 @@ async fn a_release_wakes_who_waits_in_a_cluster() {
 #[tokio::test]
 async fn a_channel_of_a_cluster_is_left_and_subscribed_again() {
     let cluster = Cluster::start();
-    let giver = Leases::new(&Wheel::new(), cluster.connect().await);
-    let nodes: Vec<redis::Client> = cluster
-        .urls()
-        .into_iter()
-        .map(|url| redis::Client::open(url).unwrap())
-        .collect();
-    let is_subscribed = || {
-        nodes.iter().any(|node| {
-            let clients: String = command(node, &["CLIENT", "LIST"]);
-            clients.lines().any(|client| client.contains(" sub=1 "))
-        })
+    let giver = leases_on(cluster.connect().await);
+    let has_subscriber = |node: &Node| {
+        let clients: String = node.command(&["CLIENT", "LIST"]);
+        clients.lines().any(|client| client.contains(" sub=1 "))
     };
+    let is_subscribed = || cluster.nodes().iter().any(has_subscriber);
     let notifications = Notifications::of_cluster(cluster.client());
     for _ in 0..2 {
-        let held = giver.acquire("x", MINUTE).await.unwrap();
-        let taker = Leases::new(&Wheel::new(), cluster.connect().await).notifications(&notifications);
-        let taking = tokio::spawn(async move { taker.acquire("x", MINUTE).await });
+        let held = acquire(&giver, "x").await;
+        let taker = leases_on(cluster.connect().await).notifications(&notifications);
+        let taking = acquiring(&taker, "x");
+        drop(taker);
         until(|| async { is_subscribed() }).await;
-        held.release().await.unwrap();
-        assert!(soon(taking).await.unwrap().unwrap().release().await.unwrap());
+        release(held).await;
+        release(acquired(taking).await).await;
         until(|| async { !is_subscribed() }).await;
     }
 }
@@ -177,23 +141,21 @@ async fn a_channel_of_a_cluster_is_left_and_subscribed_again() {
 #[tokio::test]
 async fn a_silent_subscription_to_a_cluster_is_pinged() {
     let cluster = Cluster::start();
-    let channel = ["PUBSUB", "NUMSUB", "tickwheel:lease:{x}:released"];
     let master = cluster.node(cluster.master_of("{x}"));
-    let pings = || calls(&mut master.get_connection().unwrap()).get("ping").copied();
-    let giver = Leases::new(&Wheel::new(), cluster.connect().await);
+    let giver = leases_on(cluster.connect().await);
     let _held = soon(giver.acquire("x", MINUTE * 10)).await.unwrap();
     // It does not look again, and so sends nothing.
     let stopped = StoppedWheel::new();
     let taker = Leases::new(&stopped.wheel, cluster.connect().await)
         .notifications(&Notifications::of_cluster(cluster.client()));
-    let taking = tokio::spawn(async move { taker.acquire("x", MINUTE).await });
-    until(|| async { command::<(String, u64)>(&master, &channel).1 == 1 }).await;
-    sleep(Duration::from_millis(200)).await;
-    let before = pings();
+    let taking = acquiring(&taker, "x");
+    until(|| async { master.listeners(&lease_key("x", "released")) == 1 }).await;
+    sleep(200 * MS).await;
+    let before = master.calls("ping");
     tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::advance(31 * SECOND).await;
     tokio::time::resume();
-    until(|| async { pings() > before }).await;
+    until(|| async { master.calls("ping") > before }).await;
     taking.abort();
 }
 
@@ -201,12 +163,10 @@ async fn a_silent_subscription_to_a_cluster_is_pinged() {
 async fn without_it_or_with_a_lost_message_it_looks() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
-    let notifications = Notifications::of(redis::Client::open(proxy.url()).unwrap());
-    let giver = leases(&server.url()).await;
-    for taker in [
-        leases(&server.url()).await,
-        leases(&server.url()).await.notifications(&notifications),
-    ] {
+    let notifications = Notifications::of(Client::open(proxy.url()).unwrap());
+    let giver = server.leases().await;
+    let deaf = server.leases().await.notifications(&notifications);
+    for taker in [server.leases().await, deaf] {
         proxy.set(Network::Deaf);
         hand_over(&giver, &taker, 2).await;
         proxy.set(Network::Up);
@@ -216,98 +176,73 @@ async fn without_it_or_with_a_lost_message_it_looks() {
 #[tokio::test]
 async fn a_lease_that_runs_out_is_found() {
     let server = Server::start();
-    let taker = leases(&server.url())
-        .await
-        .notifications(&Notifications::of(server.client()));
-    let _: () = server.command(&["SET", "tickwheel:lease:{x}:holder", "other 1", "PX", "1500"]);
-    drop(soon(taker.acquire("x", MINUTE)).await.unwrap());
+    let notifications = Notifications::of(server.client());
+    let taker = server.leases().await.notifications(&notifications);
+    let _: () = server.command(&["SET", &holder("x"), "other 1", "PX", "1500"]);
+    drop(acquire(&taker, "x").await);
 }
 
 #[tokio::test]
 async fn it_subscribes_once_and_only_while_somebody_waits() {
     let server = Server::start();
     let notifications = Notifications::of(server.client());
-    let holder = leases(&server.url()).await;
-    let held = holder.acquire("x", MINUTE).await.unwrap();
-    let waiting: Vec<_> = [leases(&server.url()).await, leases(&server.url()).await]
-        .into_iter()
-        .map(|leases| {
-            let leases = leases.notifications(&notifications);
-            tokio::spawn(async move { leases.acquire("x", MINUTE).await.unwrap().release().await })
-        })
-        .collect();
+    let giver = server.leases().await;
+    let held = acquire(&giver, "x").await;
+    let takers = [server.leases().await, server.leases().await];
+    let waiting = takers.map(|taker| {
+        let taker = taker.notifications(&notifications);
+        tokio::spawn(async move { use_once(&taker, "x").await })
+    });
     until(|| async { listeners(&server, "x") == 1 }).await;
-    held.release().await.unwrap();
+    release(held).await;
     for waiting in waiting {
-        assert!(soon(waiting).await.unwrap().unwrap());
+        soon(waiting).await.unwrap();
     }
     until(|| async { listeners(&server, "x") == 0 }).await;
 
     // Its connection goes with its last clone.
-    let clients = || {
-        server
-            .command::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"])
-            .lines()
-            .count()
-    };
-    let held = holder.acquire("x", MINUTE).await.unwrap();
-    let leases = leases(&server.url()).await.notifications(&notifications);
+    let list = || server.command::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+    let _held = acquire(&giver, "x").await;
+    let leases = server.leases().await.notifications(&notifications);
     let mut waiting = Box::pin(leases.acquire("x", MINUTE));
-    until(|| {
-        assert!(waiting.as_mut().now_or_never().is_none());
-        async { clients() == 1 }
-    })
-    .await;
+    pending_until(&mut waiting, || list().lines().count() == 1).await;
     drop(waiting);
-    drop(leases);
-    drop(notifications);
-    until(|| async { clients() == 0 }).await;
-    held.release().await.unwrap();
+    drop((leases, notifications));
+    until(|| async { list().is_empty() }).await;
 }
 
 #[tokio::test]
 async fn it_reconnects() {
     let mut server = Server::start_aof();
     let notifications = Notifications::of(server.client());
-    let (giver, taker) = (
-        leases(&server.url()).await,
-        leases(&server.url()).await.notifications(&notifications),
-    );
-    let held = giver.acquire("x", MINUTE).await.unwrap();
-    let waiting = tokio::spawn({
-        let taker = taker.clone();
-        async move { taker.acquire("x", MINUTE).await }
-    });
+    let giver = server.leases().await;
+    let taker = server.leases().await.notifications(&notifications);
+    let held = acquire(&giver, "x").await;
+    let waiting = acquiring(&taker, "x");
     until(|| async { listeners(&server, "x") == 1 }).await;
     server.restart();
     until(|| async { listeners(&server, "x") == 1 }).await;
     assert!(soon(held.release()).await.is_ok());
-    assert!(
-        soon(soon(waiting).await.unwrap().unwrap().release())
-            .await
-            .unwrap()
-    );
+    release(acquired(waiting).await).await;
     let stopped = StoppedWheel::new();
-    let taker = Leases::new(&stopped.wheel, connect(&server.url()).await).notifications(&notifications);
+    let taker = Leases::new(&stopped.wheel, server.connect().await).notifications(&notifications);
     hand_over(&giver, &taker, 10).await;
 }
 
 #[tokio::test]
 async fn a_server_that_is_away_at_first() {
     let mut server = Server::start();
-    let port = server.port();
     server.kill();
     let notifications = Notifications::of(server.client());
     let lazy = server
         .client()
-        .get_connection_manager_lazy(redis::aio::ConnectionManagerConfig::new())
+        .get_connection_manager_lazy(ConnectionManagerConfig::new())
         .unwrap();
-    let leases = Leases::new(&Wheel::new(), lazy).notifications(&notifications);
-    let waiting = tokio::spawn(async move { leases.acquire("x", MINUTE).await });
-    sleep(Duration::from_millis(300)).await;
-    assert!(!waiting.is_finished(), "{port}");
+    let waiting = acquiring(&leases_on(lazy).notifications(&notifications), "x");
+    sleep(300 * MS).await;
+    assert!(!waiting.is_finished());
     server.restart();
-    drop(soon(waiting).await.unwrap().unwrap());
+    drop(acquired(waiting).await);
 }
 
 /// Listeners that come and go must not put off the ping by which a connection that went silent is found out.
@@ -315,15 +250,11 @@ async fn a_server_that_is_away_at_first() {
 async fn a_silent_connection_is_pinged_while_listeners_come_and_go() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
-    let notifications = Notifications::of(redis::Client::open(proxy.url()).unwrap());
-    let leases = leases(&server.url()).await.notifications(&notifications);
-    let held = leases.acquire("x", MINUTE * 10).await.unwrap();
+    let notifications = Notifications::of(Client::open(proxy.url()).unwrap());
+    let leases = server.leases().await.notifications(&notifications);
+    let _held = leases.acquire("x", MINUTE * 10).await.unwrap();
     let mut waiting = Box::pin(leases.acquire("x", MINUTE));
-    until(|| {
-        assert!(waiting.as_mut().now_or_never().is_none());
-        async { listeners(&server, "x") == 1 }
-    })
-    .await;
+    pending_until(&mut waiting, || listeners(&server, "x") == 1).await;
     proxy.set(Network::Silent);
     let before = proxy.requests();
 
@@ -335,11 +266,11 @@ async fn a_silent_connection_is_pinged_while_listeners_come_and_go() {
         let mut another = Box::pin(leases.acquire("x", MINUTE));
         for _ in 0..20 {
             assert!(another.as_mut().now_or_never().is_none());
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(MS);
             tokio::task::yield_now().await;
         }
         drop(another);
-        tokio::time::advance(Duration::from_secs(1)).await;
+        tokio::time::advance(SECOND).await;
     }
     let pinged = proxy.requests() > before;
     drop(finish);
@@ -348,5 +279,4 @@ async fn a_silent_connection_is_pinged_while_listeners_come_and_go() {
         pinged,
         "nothing was sent on a connection that was silent for 40 s"
     );
-    drop(held);
 }

@@ -5,118 +5,73 @@ mod support;
 
 use std::{
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+    sync::mpsc,
     task::{Context, Poll, Waker},
-    thread,
-    time::Duration,
 };
 
-use futures::{
-    StreamExt,
-    future::{FutureExt, poll_fn},
-};
-use redis::{Cmd, aio::ConnectionManager};
-use support::{
-    connect,
-    faulty::{Fault, Faulty, says},
-    jobs::next,
-    leases::{is_held, listeners},
-    server::Server,
-    soon, until,
-};
-use tickwheel::Wheel;
-use tickwheel_redis::{Cancelled, DelayedJobs, Error, Leases, Lost, Notifications, Reconnecting, Worker};
-use tokio::{
-    runtime::{Builder, Runtime},
-    sync::Notify,
-    time::{Instant, sleep, timeout},
-};
+use futures::future::poll_fn;
+use support::prelude::*;
+use tokio::runtime::Runtime;
 
-const MINUTE: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(1);
 
-/// A runtime that runs only while somebody calls `block_on`.
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
+/// A server, and a runtime that serves connections.
+fn served() -> (Server, Runtime) {
+    (Server::start(), background())
 }
 
-/// A runtime with threads of its own. A connection that is made there is served for as long as it lives.
-fn background() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap()
+fn leases(server: &Server, served: &Runtime) -> Leases<ConnectionManager> {
+    leases_on(served.block_on(connect(&server.url())))
 }
 
-fn connection(server: &Server, runtime: &Runtime) -> ConnectionManager {
-    let url = server.url();
-    runtime.block_on(async move { connect(&url).await })
-}
-
-fn leases(server: &Server, runtime: &Runtime) -> Leases<ConnectionManager> {
-    Leases::new(&Wheel::new(), connection(server, runtime))
-}
-
-fn queue(server: &Server, runtime: &Runtime) -> DelayedJobs<ConnectionManager> {
-    DelayedJobs::new(&Wheel::new(), connection(server, runtime), "queue")
-}
-
-/// Polls a future a few times, until the request that it sent is answered, say.
-async fn poll_for<F: Future + Unpin>(future: &mut F, time: Duration) {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        assert!((&mut *future).now_or_never().is_none());
-        sleep(Duration::from_millis(5)).await;
-    }
+fn queue(server: &Server, served: &Runtime) -> Jobs {
+    unnotified(served.block_on(connect(&server.url())))
 }
 
 #[test]
 fn a_runtime_that_ends_ends_no_others_lease() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let leases = leases(&server, &served);
     let (first, second) = (runtime(), runtime());
     let of_first = first.block_on(leases.acquire("first", TTL)).unwrap();
     let of_second = second.block_on(leases.acquire("second", TTL)).unwrap();
     drop(first);
-    assert!(of_first.lost().now_or_never().is_some(), "nobody renews it");
+    assert!(!is_valid(&of_first), "nobody renews it");
     second.block_on(async {
         // Renewed again and again.
         sleep(TTL * 3).await;
-        assert!(of_second.lost().now_or_never().is_none());
-        assert!(of_second.release().await.unwrap());
+        assert!(is_valid(&of_second));
+        release(of_second).await;
     });
 }
 
 #[test]
 fn a_lease_of_an_ended_runtime_is_given_up_on_another() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let leases = leases(&server, &served);
     let (first, second, third) = (runtime(), runtime(), runtime());
-    let _kept = first.block_on(leases.acquire("kept", MINUTE)).unwrap();
-    let [released, dropped] =
-        ["released", "dropped"].map(|name| second.block_on(leases.acquire(name, MINUTE)).unwrap());
+    let _kept = first.block_on(acquire(&leases, "kept"));
+    let released = second.block_on(acquire(&leases, "released"));
+    let dropped = second.block_on(acquire(&leases, "dropped"));
     drop(second);
     third.block_on(async {
         let outcome = soon(released.release()).await;
         assert!(matches!(outcome, Err(Error::NoRuntime)), "{outcome:?}");
         drop(dropped);
-        until(|| async { !is_held(&server, "released") && !is_held(&server, "dropped") }).await;
+        is_free(&server, "released").await;
+        is_free(&server, "dropped").await;
     });
 }
 
 #[test]
 fn a_release_goes_on_on_the_runtime_that_polls_it() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let leases = leases(&server, &served);
     let (first, second, third) = (runtime(), runtime(), runtime());
-    let lease = first.block_on(leases.acquire("x", MINUTE)).unwrap();
+    let lease = first.block_on(acquire(&leases, "x"));
     server.stop();
     let mut releasing = Box::pin(lease.release());
-    second.block_on(poll_for(&mut releasing, Duration::from_millis(50)));
+    second.block_on(pending_for(&mut releasing, 50 * MS));
     drop(second);
     server.cont();
     assert!(third.block_on(soon(releasing)).unwrap());
@@ -126,7 +81,7 @@ fn a_release_goes_on_on_the_runtime_that_polls_it() {
 /// Its lease is renewed by nobody, and nobody but the future itself can say so.
 #[test]
 fn a_loss_is_reported_where_somebody_waits_for_it() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let leases = leases(&server, &served);
     let undriven = runtime();
     let lease = undriven.block_on(leases.acquire("x", TTL)).unwrap();
@@ -139,70 +94,51 @@ fn a_loss_is_reported_where_somebody_waits_for_it() {
 async fn told(lost: Lost) {
     let began = Instant::now();
     soon(lost).await;
-    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(began.elapsed() < 30 * SECOND);
 }
 
 #[test]
 fn a_lease_that_is_dropped_elsewhere_is_released_there() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let leases = leases(&server, &served);
     let undriven = runtime();
-    let lease = undriven.block_on(leases.acquire("x", MINUTE)).unwrap();
+    let lease = undriven.block_on(acquire(&leases, "x"));
     runtime().block_on(async {
         drop(lease);
-        until(|| async { !is_held(&server, "x") }).await;
-    });
-}
-
-#[test]
-fn an_acquire_that_was_polled_once_blocks_no_other() {
-    let (server, served) = (Server::start(), background());
-    let leases = leases(&server, &served);
-    let (undriven, driven) = (runtime(), runtime());
-    let held = driven.block_on(leases.acquire("x", MINUTE)).unwrap();
-    let [mut first, mut second] = [(); 2].map(|()| Box::pin(leases.acquire("x", MINUTE)));
-    undriven.block_on(async {
-        poll_for(&mut first, Duration::from_millis(50)).await;
-        poll_for(&mut second, Duration::from_millis(50)).await;
-    });
-    driven.block_on(async {
-        held.release().await.unwrap();
-        let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
-        assert!(lease.release().await.unwrap());
+        is_free(&server, "x").await;
     });
 }
 
 /// Its request was sent from a runtime that is left undriven, and answered on another.
 #[test]
 fn a_lease_is_renewed_where_its_acquire_went_on() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let leases = leases(&server, &served);
     let (undriven, driven) = (runtime(), runtime());
     server.stop();
     let mut acquiring = Box::pin(leases.acquire("x", TTL));
-    undriven.block_on(poll_for(&mut acquiring, Duration::from_millis(50)));
+    undriven.block_on(pending_for(&mut acquiring, 50 * MS));
     server.cont();
     driven.block_on(async {
         let lease = soon(acquiring).await.unwrap();
         sleep(TTL * 3).await;
-        assert!(lease.lost().now_or_never().is_none());
-        assert!(lease.release().await.unwrap());
+        assert!(is_valid(&lease));
+        release(lease).await;
     });
 }
 
 #[test]
 fn an_acquire_goes_on_on_the_runtime_that_polls_it() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let others = leases(&server, &served);
     let leases = leases(&server, &served);
-    let held = served.block_on(others.acquire("x", MINUTE)).unwrap();
+    let held = served.block_on(acquire(&others, "x"));
     let (undriven, driven) = (runtime(), runtime());
     let mut acquiring = Box::pin(leases.acquire("x", TTL));
     // It waits until it asks again.
-    undriven.block_on(poll_for(&mut acquiring, Duration::from_millis(100)));
-    served.block_on(held.release()).unwrap();
-    let lease = driven.block_on(soon(acquiring)).unwrap();
-    assert!(driven.block_on(lease.release()).unwrap());
+    undriven.block_on(pending_for(&mut acquiring, 100 * MS));
+    served.block_on(release(held));
+    driven.block_on(async { release(soon(acquiring).await.unwrap()).await });
 }
 
 /// Each of them polls its `acquire` for a moment, and some are not driven for about as long as one keeps its
@@ -210,289 +146,251 @@ fn an_acquire_goes_on_on_the_runtime_that_polls_it() {
 #[test]
 fn no_two_hold_a_lease_whose_runtimes_stand_still_between() {
     let server = Server::start();
-    let leases = Leases::new(&Wheel::new(), Reconnecting::of(server.client()));
-    let (holders, grants) = (AtomicU32::new(0), AtomicU32::new(0));
-    let end = Instant::now() + Duration::from_secs(12);
-    thread::scope(|scope| {
-        for thread in 0..6 {
-            let (leases, holders, grants) = (&leases, &holders, &grants);
-            scope.spawn(move || {
-                let mut random = thread;
-                while Instant::now() < end {
-                    let runtime = runtime();
-                    let mut acquiring = Box::pin(leases.acquire("x", MINUTE));
-                    let lease = loop {
-                        random = (random * 1103 + 12345) % 65_521;
-                        let time = Duration::from_micros(random % 30_000);
-                        let polled = runtime.block_on(async { timeout(time, &mut acquiring).await });
-                        if let Ok(lease) = polled {
-                            break lease.unwrap();
-                        }
-                        if random % 10 == 0 {
-                            thread::sleep(Duration::from_millis(2800 + random % 900));
-                        }
-                    };
-                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
-                    runtime.block_on(async { sleep(Duration::from_millis(5)).await });
-                    assert!(lease.lost().now_or_never().is_none());
-                    holders.fetch_sub(1, Ordering::SeqCst);
-                    grants.fetch_add(1, Ordering::Relaxed);
-                    assert!(runtime.block_on(lease.release()).unwrap());
+    let leases = leases_on(Reconnecting::of(server.client()));
+    let (holders, grants) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let end = Instant::now() + 12 * SECOND;
+    let contend = |mut random: u64| {
+        while Instant::now() < end {
+            let runtime = runtime();
+            let mut acquiring = Box::pin(leases.acquire("x", MINUTE));
+            let lease = loop {
+                random = (random * 1103 + 12345) % 65_521;
+                let time = Duration::from_micros(random % 30_000);
+                let polled = runtime.block_on(async { timeout(time, &mut acquiring).await });
+                if let Ok(lease) = polled {
+                    break lease.unwrap();
                 }
-            });
+                if random.is_multiple_of(10) {
+                    thread::sleep(Duration::from_millis(2800 + random % 900));
+                }
+            };
+            assert_eq!(holders.fetch_add(1, SeqCst), 0, "two hold it");
+            runtime.block_on(async { sleep(5 * MS).await });
+            assert!(is_valid(&lease));
+            holders.fetch_sub(1, SeqCst);
+            grants.fetch_add(1, SeqCst);
+            runtime.block_on(release(lease));
+        }
+    };
+    thread::scope(|scope| {
+        for n in 0..6 {
+            scope.spawn(move || contend(n));
         }
     });
-    assert!(grants.into_inner() > 0);
+    assert!(grants.load(SeqCst) > 0);
 }
 
 /// Its request was granted, and nobody takes the answer. Redis would keep the lease for as long as it lasts.
 #[test]
 fn an_acquire_that_is_kept_with_its_answer_blocks_no_other() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let leases = leases(&server, &served);
     let (undriven, driven) = (runtime(), runtime());
-    let used = driven.block_on(leases.acquire("another", MINUTE)).unwrap();
-    let mut kept = Box::pin(leases.acquire("x", MINUTE * 60));
+    let used = driven.block_on(acquire(&leases, "another"));
+    let mut kept = Box::pin(leases.acquire("x", HOUR));
     // No answer can come within the poll.
     server.stop();
     undriven.block_on(async { assert!((&mut kept).now_or_never().is_none()) });
     server.cont();
-    until_without_runtime(|| is_held(&server, "x"));
+    until_blocking(|| is_held(&server, "x"));
     driven.block_on(async {
-        let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+        let lease = acquire(&leases, "x").await;
         // It has lost its place, and takes its answer for nothing.
-        poll_for(&mut kept, TTL).await;
-        assert!(lease.lost().now_or_never().is_none());
-        assert!(lease.release().await.unwrap());
-        assert!(soon(kept).await.unwrap().release().await.unwrap());
-        assert!(used.release().await.unwrap());
+        pending_for(&mut kept, TTL).await;
+        assert!(is_valid(&lease));
+        release(lease).await;
+        release(soon(kept).await.unwrap()).await;
+        release(used).await;
     });
 }
 
-/// The tasks of a runtime that is left undriven, say. They are passed over together, and hold nobody up who
-/// comes later.
+/// The tasks of a runtime that is left undriven, say, some of which have waited there. They are passed over together,
+/// and hold nobody up who comes later.
 #[test]
-fn many_acquires_that_were_polled_once_block_no_other() {
-    let (server, served) = (Server::start(), background());
-    let leases = leases(&server, &served);
-    let (undriven, driven) = (runtime(), runtime());
-    let held = driven.block_on(leases.acquire("x", MINUTE)).unwrap();
-    let mut kept: Vec<_> = (0..100).map(|_| Box::pin(leases.acquire("x", MINUTE))).collect();
-    undriven.block_on(async {
+fn acquires_that_are_not_polled_any_more_block_no_other() {
+    for (count, polled) in [(2, 50 * MS), (100, NOW)] {
+        let (server, served) = served();
+        let leases = leases(&server, &served);
+        let (undriven, driven) = (runtime(), runtime());
+        let held = driven.block_on(acquire(&leases, "x"));
+        let mut kept: Vec<_> = (0..count)
+            .map(|_| Box::pin(leases.acquire("x", MINUTE)))
+            .collect();
         for acquiring in &mut kept {
-            assert!(acquiring.now_or_never().is_none());
+            undriven.block_on(pending_for(acquiring, polled));
         }
-    });
-    driven.block_on(async {
-        held.release().await.unwrap();
-        for _ in 0..3 {
-            let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
-            assert!(lease.release().await.unwrap());
-        }
-    });
+        driven.block_on(async {
+            release(held).await;
+            for _ in 0..3 {
+                use_once(&leases, "x").await;
+            }
+        });
+    }
 }
 
 /// Their wheel belongs to no runtime in particular, so what follows depends on the message alone where it is
 /// in time.
 #[test]
 fn a_subscription_is_made_again_when_its_runtime_has_ended() {
-    let (server, served) = (Server::start(), background());
-    let notifications = Notifications::of(server.client());
-    let leases = leases(&server, &served).notifications(&notifications);
-    let held = served.block_on(leases.acquire("x", MINUTE)).unwrap();
+    let (server, served) = served();
+    let leases = leases(&server, &served).notifications(&Notifications::of(server.client()));
+    let held = served.block_on(acquire(&leases, "x"));
     let (first, second) = (runtime(), runtime());
     let mut waiting = Box::pin(leases.acquire("x", MINUTE));
-    first.block_on(async {
-        until(|| {
-            assert!(waiting.as_mut().now_or_never().is_none());
-            async { listeners(&server, "x") == 1 }
-        })
-        .await;
-    });
+    first.block_on(pending_until(&mut waiting, || listeners(&server, "x") == 1));
     drop(first);
-    until_without_runtime(|| listeners(&server, "x") == 0);
+    until_blocking(|| listeners(&server, "x") == 0);
     second.block_on(async {
-        until(|| {
-            assert!(waiting.as_mut().now_or_never().is_none());
-            async { listeners(&server, "x") == 1 }
-        })
-        .await;
-        held.release().await.unwrap();
-        assert!(soon(waiting).await.unwrap().release().await.unwrap());
+        pending_until(&mut waiting, || listeners(&server, "x") == 1).await;
+        release(held).await;
+        release(soon(waiting).await.unwrap()).await;
     });
-}
-
-fn until_without_runtime(mut look: impl FnMut() -> bool) {
-    let end = Instant::now() + support::PATIENCE;
-    while !look() {
-        assert!(Instant::now() < end);
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
 fn a_call_does_not_wait_for_a_runtime_that_is_left_undriven() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
     let (undriven, driven) = (runtime(), runtime());
-    assert!(undriven.block_on(jobs.schedule("a", MINUTE, b"")).unwrap());
-    assert!(driven.block_on(soon(jobs.schedule("b", MINUTE, b""))).unwrap());
+    undriven.block_on(put(&jobs, ["a"], MINUTE));
+    driven.block_on(soon(put(&jobs, ["b"], MINUTE)));
     assert_eq!(
         undriven.block_on(soon(jobs.cancel("a"))).unwrap(),
         Cancelled::Waiting
     );
-    assert_eq!(driven.block_on(soon(jobs.counts())).unwrap().waiting, 1);
+    assert_eq!(driven.block_on(soon(counts(&jobs))), [1, 0, 0]);
 }
 
 #[test]
 fn a_first_call_that_was_polled_once_blocks_no_other() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
     let (undriven, driven) = (runtime(), runtime());
     let mut kept = Box::pin(jobs.schedule("a", MINUTE, b""));
     // Rarely, all answers come within one poll.
     undriven.block_on(async { drop((&mut kept).now_or_never()) });
-    assert!(driven.block_on(soon(jobs.schedule("b", MINUTE, b""))).unwrap());
+    driven.block_on(soon(put(&jobs, ["b"], MINUTE)));
 
     let leases = leases(&server, &served);
     let mut kept = Box::pin(leases.try_acquire("a", MINUTE));
     undriven.block_on(async { drop((&mut kept).now_or_never()) });
-    let other = driven.block_on(soon(leases.try_acquire("b", MINUTE))).unwrap();
-    assert!(other.is_some());
+    assert!(driven.block_on(try_acquire(&leases, "b")).is_some());
+}
+
+fn senders(server: &Server) -> u64 {
+    server.command(&["HLEN", &key("last:calls")])
 }
 
 /// Each of them sends operations, and ends as soon as its own are answered.
 #[test]
 fn jobs_are_finished_on_runtimes_that_end() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
-    served.block_on(async {
-        for job in 0..400 {
-            assert!(
-                jobs.schedule(&job.to_string(), Duration::ZERO, b"")
-                    .await
-                    .unwrap()
-            );
-        }
-    });
+    served.block_on(put(&jobs, 0..400, NOW));
     let mut worker = served.block_on(async { jobs.worker().start() });
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let receiver = std::sync::Mutex::new(receiver);
+    let (sender, receiver) = mpsc::channel::<Job>();
+    let receiver = Mutex::new(receiver);
+    let receive = || receiver.lock().unwrap().recv();
     thread::scope(|scope| {
-        let finishing: Vec<_> = (0..4)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut outcomes = Vec::new();
-                    loop {
-                        let received = receiver.lock().unwrap().recv();
-                        let Ok(job): Result<tickwheel_redis::Job, _> = received else {
-                            return outcomes;
-                        };
-                        outcomes.push(runtime().block_on(job.done()));
-                    }
-                })
-            })
-            .collect();
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Ok(job) = receive() {
+                    runtime().block_on(done(job));
+                }
+            });
+        }
         for _ in 0..400 {
             sender.send(served.block_on(next(&mut worker))).unwrap();
         }
         drop(sender);
-        for outcomes in finishing {
-            for outcome in outcomes.join().unwrap() {
-                assert!(matches!(outcome, Ok(true)), "{outcome:?}");
-            }
-        }
     });
-    let senders: u64 = server.command(&["HLEN", "tickwheel:jobs:{queue:0}:last:calls"]);
+    let senders = senders(&server);
     assert!(senders < 20, "{senders} senders");
 }
 
 /// A runtime for each request.
 #[test]
 fn runtimes_that_come_and_go_leave_nothing_behind() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
     for job in 0..100 {
-        let scheduled = runtime().block_on(jobs.schedule(&job.to_string(), MINUTE, b""));
-        assert!(scheduled.unwrap());
+        runtime().block_on(put(&jobs, [job], MINUTE));
     }
-    assert_eq!(
-        server.command::<u64>(&["HLEN", "tickwheel:jobs:{queue:0}:last:calls"]),
-        1
-    );
+    assert_eq!(senders(&server), 1);
 }
 
 #[test]
 fn an_operation_of_an_ended_runtime_says_how_long_it_has_waited() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
-    served.block_on(jobs.schedule("a", Duration::ZERO, b"")).unwrap();
+    served.block_on(put(&jobs, ["a"], NOW));
     let (first, second) = (runtime(), runtime());
-    let mut scheduling = Box::pin(jobs.schedule("b", Duration::ZERO, b""));
+    let mut scheduling = Box::pin(jobs.schedule("b", NOW, b""));
     server.stop();
-    let time = Duration::from_millis(100);
-    first.block_on(poll_for(&mut scheduling, time));
+    first.block_on(pending_for(&mut scheduling, 100 * MS));
     drop(first);
     match second.block_on(soon(scheduling)) {
-        Err(Error::NoAnswer { waited }) => assert!(waited >= time, "{waited:?}"),
+        Err(Error::NoAnswer { waited }) => assert!(waited >= 100 * MS, "{waited:?}"),
         other => panic!("{other:?}"),
     }
     server.cont();
 }
 
+/// Polls a worker on a runtime that is not its own, and wakes nobody.
+fn poll_elsewhere(runtime: &Runtime, worker: &mut Worker) {
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = runtime.block_on(poll_fn(|_| Poll::Ready(worker.poll_next_unpin(&mut cx))));
+    assert!(polled.is_pending());
+}
+
+/// Its stream yields that its runtime is gone, and ends.
+async fn says_that_its_runtime_has_ended(worker: &mut Worker) {
+    let error = next_error(worker).await;
+    assert!(matches!(error, Error::NoRuntime), "{error}");
+    assert!(soon(worker.next()).await.is_none());
+}
+
 #[test]
 fn a_worker_whose_runtime_has_ended_says_so() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
     let (first, second) = (runtime(), runtime());
     let mut worker = first.block_on(async { jobs.worker().start() });
     first.block_on(async {
-        jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-        assert!(next(&mut worker).await.done().await.unwrap());
+        put(&jobs, ["a"], NOW).await;
+        do_next(&mut worker).await;
     });
     // Pending, as there is no job.
-    let mut cx = Context::from_waker(Waker::noop());
-    let polled = second.block_on(poll_fn(|_| Poll::Ready(worker.poll_next_unpin(&mut cx))));
-    assert!(polled.is_pending());
+    poll_elsewhere(&second, &mut worker);
     drop(first);
-    second.block_on(async {
-        let outcome = soon(worker.next()).await;
-        assert!(matches!(outcome, Some(Err(Error::NoRuntime))), "{outcome:?}");
-        assert!(soon(worker.next()).await.is_none());
-    });
+    second.block_on(says_that_its_runtime_has_ended(&mut worker));
 }
 
 /// The start of a job is under way, and is left without an answer.
 #[test]
 fn a_worker_whose_runtime_ends_while_a_job_starts_says_so() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
     let (first, second) = (runtime(), runtime());
-    let mut worker = first.block_on(async { jobs.worker().look_ahead(Duration::from_secs(9)).start() });
-    let mut cx = Context::from_waker(Waker::noop());
-    let polled = second.block_on(poll_fn(|_| Poll::Ready(worker.poll_next_unpin(&mut cx))));
-    assert!(polled.is_pending());
-    let due = Duration::from_millis(400);
+    let mut worker = first.block_on(async { jobs.worker().look_ahead(9 * SECOND).start() });
+    poll_elsewhere(&second, &mut worker);
+    let due = 400 * MS;
     first.block_on(async {
-        jobs.schedule("a", due, b"").await.unwrap();
+        put(&jobs, ["a"], due).await;
         // It is claimed ahead.
         sleep(due / 2).await;
         server.stop();
         sleep(due).await;
     });
     drop(first);
-    second.block_on(async {
-        let outcome = soon(worker.next()).await;
-        assert!(matches!(outcome, Some(Err(Error::NoRuntime))), "{outcome:?}");
-        assert!(soon(worker.next()).await.is_none());
-    });
+    second.block_on(says_that_its_runtime_has_ended(&mut worker));
     server.cont();
 }
 
 /// The start of a job does not depend on whoever polled the stream and has stopped.
 #[test]
 fn a_stream_that_was_polled_elsewhere_keeps_no_job() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
     let undriven = runtime();
     let mut worker = served.block_on(async { jobs.worker().start() });
@@ -501,11 +399,9 @@ fn a_stream_that_was_polled_elsewhere_keeps_no_job() {
         assert!(next.as_mut().now_or_never().is_none());
     });
     served.block_on(async {
-        jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+        put(&jobs, ["a"], NOW).await;
         let mut other = jobs.worker().start();
-        let job = next(&mut other).await;
-        assert_eq!(job.id(), "a");
-        assert!(job.done().await.unwrap());
+        assert_eq!(do_next(&mut other).await.0, "a");
     });
     drop(worker);
 }
@@ -513,13 +409,12 @@ fn a_stream_that_was_polled_elsewhere_keeps_no_job() {
 /// Finished on a runtime that does not renew it.
 #[test]
 fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
-    let (server, served) = (Server::start(), background());
+    let (server, served) = served();
     let jobs = queue(&server, &served);
     let (first, second) = (runtime(), runtime());
     let job = first.block_on(async {
-        jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-        let mut worker = jobs.worker().lease(Duration::from_secs(2)).start();
-        next(&mut worker).await
+        put(&jobs, ["a"], NOW).await;
+        next(&mut jobs.worker().lease(2 * SECOND).start()).await
     });
     drop(first);
     second.block_on(async {
@@ -532,93 +427,57 @@ fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
 /// A test each, say, of which one ends while its worker has claimed the jobs of another.
 #[test]
 fn what_an_ended_runtime_has_claimed_is_given_back_by_another() {
-    let (server, served) = (Server::start(), background());
-    let jobs = DelayedJobs::new(&Wheel::new(), Reconnecting::of(server.client()), "queue");
+    let (server, served) = served();
+    let jobs = unnotified(Reconnecting::of(server.client()));
     let worker = |runtime: &Runtime, look_ahead| {
-        let worker = jobs.worker().lease(MINUTE * 60).look_ahead(look_ahead);
+        let worker = jobs.worker().lease(HOUR).look_ahead(look_ahead);
         runtime.block_on(async move { worker.start() })
     };
-    let claimed = || -> u64 { server.command(&["ZCARD", "tickwheel:jobs:{queue:0}:claimed"]) };
-    let mut other = worker(&served, Duration::ZERO);
-    for delay in [Duration::ZERO, TTL * 2] {
-        for job in 0..10 {
-            let id = format!("{delay:?}-{job}");
-            assert!(served.block_on(jobs.schedule(&id, delay, b"")).unwrap());
-        }
+    let claimed = || entries(&server, "claimed");
+    let mut other = worker(&served, NOW);
+    for (delay, done_before) in [(NOW, 1), (TTL * 2, 0)] {
+        let ids = (0..10).map(|job| format!("{delay:?}-{job}"));
+        served.block_on(put(&jobs, ids, delay));
         let ended = runtime();
         let mut first = worker(&ended, MINUTE);
-        ended.block_on(async {
-            if delay.is_zero() {
-                assert!(next(&mut first).await.done().await.unwrap());
-            } else {
-                poll_until(&mut first, || claimed() > 0).await;
-            }
-        });
+        if done_before > 0 {
+            ended.block_on(do_next(&mut first));
+        } else {
+            ended.block_on(yields_nothing_until(&mut first, || claimed() > 0));
+        }
         assert!(claimed() > 0);
         drop(ended);
-        let left = if delay.is_zero() { 9 } else { 10 };
-        served.block_on(async {
-            for _ in 0..left {
-                let job = next(&mut other).await;
-                assert_eq!(job.attempt(), 1);
-                assert!(job.done().await.unwrap());
-            }
-        });
+        let rest = served.block_on(do_next_jobs(&mut other, 10 - done_before));
+        assert!(rest.iter().all(|(_, attempt)| *attempt == 1), "{rest:?}");
     }
 }
 
 /// The first worker's runtime ends while the answer to its take, or to its start, is on its way.
 #[test]
 fn what_a_runtime_ends_in_the_middle_of_is_given_back_by_another() {
-    for (held, set) in [("take", "claimed"), ("start", "running")] {
-        let (server, served) = (Server::start(), background());
-        let is_held = Arc::new(AtomicBool::new(false));
-        let next_fault = {
-            let is_held = is_held.clone();
-            move |request: &Cmd| {
-                if is_held.load(Ordering::Relaxed) && (held == "take" || says(request, held)) {
-                    Fault::HoldAnswer(Arc::new(Notify::new()))
-                } else {
-                    Fault::None
-                }
-            }
-        };
-        let connection = Faulty::by_request(Reconnecting::of(server.client()), next_fault);
-        let jobs = DelayedJobs::new(&Wheel::new(), connection, "queue");
-        let worker = |runtime: &Runtime| {
-            let worker = jobs.worker().lease(MINUTE * 60);
-            runtime.block_on(async move { worker.start() })
-        };
-        let count = || -> u64 { server.command(&["ZCARD", &format!("tickwheel:jobs:{{queue:0}}:{set}")]) };
+    for (held, set) in [("", "claimed"), ("start", "running")] {
+        let (server, served) = served();
+        let (connection, faults) = Faulty::with_faults(Reconnecting::of(server.client()));
+        let jobs = unnotified(connection);
+        let worker = |runtime: &Runtime| runtime.block_on(async { worker(&jobs) });
         // The server knows the scripts from now on.
-        assert!(
-            served
-                .block_on(jobs.schedule("known", Duration::ZERO, b""))
-                .unwrap()
-        );
+        served.block_on(put(&jobs, ["known"], NOW));
         let mut other = worker(&served);
-        served.block_on(async { assert!(next(&mut other).await.done().await.unwrap()) });
+        served.block_on(do_next(&mut other));
         served.block_on(other.close());
-        assert!(served.block_on(jobs.schedule("a", Duration::ZERO, b"")).unwrap());
+        served.block_on(put(&jobs, ["a"], NOW));
         let mut other = worker(&served);
         let ended = runtime();
         let mut first = worker(&ended);
-        is_held.store(true, Ordering::Relaxed);
-        ended.block_on(poll_until(&mut first, || count() == 1));
-        is_held.store(false, Ordering::Relaxed);
+        faults.hold_answer(held);
+        ended.block_on(yields_nothing_until(&mut first, || entries(&server, set) == 1));
+        faults.clear();
         drop(ended);
-        let job = served.block_on(next(&mut other));
-        assert_eq!((job.id(), job.attempt()), ("a", 1), "{held}");
-        assert!(served.block_on(job.done()).unwrap());
+        assert_eq!(served.block_on(do_next(&mut other)), ("a".to_owned(), 1), "{set}");
     }
 }
 
 /// Polls a worker that has no job yet, until it has claimed some.
-async fn poll_until(worker: &mut Worker, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + support::PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end);
-        assert!(worker.next().now_or_never().is_none());
-        sleep(Duration::from_millis(5)).await;
-    }
+async fn yields_nothing_until(worker: &mut Worker, is_so: impl Fn() -> bool) {
+    pending_until(&mut poll_fn(|cx| worker.poll_next_unpin(cx)), is_so).await;
 }

@@ -2,34 +2,11 @@
 
 mod support;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU16, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::AtomicU16;
 
-use futures::{FutureExt, StreamExt};
-use redis::Client;
-use support::{
-    sentinels::Sentinels,
-    server::{Server, command},
-    soon, until,
-};
-use tickwheel::Wheel;
-use tickwheel_exported::Source;
-use tickwheel_redis::{DelayedJobs, Leases, Lost, Notifications, Reconnecting, sentinel::Connection};
-use tokio::{
-    runtime::Builder,
-    task::JoinSet,
-    time::{Instant, sleep},
-};
-
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
+use support::prelude::*;
+use tickwheel_exported::{ExportedValue, Source};
+use tickwheel_redis::sentinel::Connection;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Failover {
@@ -57,12 +34,33 @@ struct Log {
     held: Option<Lost>,
 }
 
+impl Log {
+    fn delivery(&mut self, id: &str) {
+        *self.delivered.entry(id.to_owned()).or_default() += 1;
+        if self.done.contains(id) {
+            self.wrong.push(format!("{id} was done and is delivered again"));
+        }
+    }
+
+    fn grant(&mut self, lease: &Lease) {
+        let other = self.held.replace(lease.lost());
+        let is_held = |other: Lost| other.now_or_never().is_none();
+        if is_valid(lease) && other.is_some_and(is_held) {
+            self.wrong.push("the lease is held twice".to_owned());
+        }
+        if self.tokens.last().is_some_and(|last| *last >= lease.token()) {
+            self.wrong.push("a token has not grown".to_owned());
+        }
+        self.tokens.push(lease.token());
+    }
+}
+
 type SharedLog = Arc<Mutex<Log>>;
 
 /// Schedules jobs one after another until it is told to end.
 async fn schedule(jobs: DelayedJobs<Connection>, task: usize, log: SharedLog, ends: Arc<AtomicBool>) {
     for n in 0.. {
-        if ends.load(Ordering::Relaxed) {
+        if ends.load(SeqCst) {
             return;
         }
         let id = format!("{task}-{n}");
@@ -84,13 +82,7 @@ async fn work(jobs: DelayedJobs<Connection>, log: SharedLog) {
             Err(error) => return eprintln!("yielded: {error}"),
         };
         let id = job.id().to_owned();
-        {
-            let mut log = log.lock().unwrap();
-            *log.delivered.entry(id.clone()).or_default() += 1;
-            if log.done.contains(&id) {
-                log.wrong.push(format!("{id} was done and is delivered again"));
-            }
-        }
+        log.lock().unwrap().delivery(&id);
         if let Ok(true) = job.done().await {
             log.lock().unwrap().done.insert(id);
         }
@@ -108,18 +100,7 @@ async fn contend(leases: Leases<Connection>, log: SharedLog) {
                 continue;
             }
         };
-        {
-            let mut log = log.lock().unwrap();
-            let other = log.held.replace(lease.lost());
-            let is_held = |other: Lost| other.now_or_never().is_none();
-            if lease.lost().now_or_never().is_none() && other.is_some_and(is_held) {
-                log.wrong.push("the lease is held twice".to_owned());
-            }
-            if log.tokens.last().is_some_and(|last| *last >= lease.token()) {
-                log.wrong.push("a token has not grown".to_owned());
-            }
-            log.tokens.push(lease.token());
-        }
+        log.lock().unwrap().grant(&lease);
         tokio::select! {
             () = lease.lost() => eprintln!("the lease was lost"),
             () = sleep(50 * MS) => {}
@@ -127,7 +108,7 @@ async fn contend(leases: Leases<Connection>, log: SharedLog) {
         {
             let mut log = log.lock().unwrap();
             // Unless another has it, as this one was lost.
-            if lease.lost().now_or_never().is_none() {
+            if is_valid(&lease) {
                 log.held = None;
             }
         }
@@ -149,11 +130,11 @@ async fn fails_over(failover: Failover) {
     let (mut load, mut scheduling) = (JoinSet::new(), JoinSet::new());
     for process in 0..3 {
         // As processes, they share nothing.
-        let (wheel, connection) = (Wheel::new(), Connection::new(sentinels.client()));
-        let jobs = DelayedJobs::new(&wheel, connection.clone(), "q").notifications(&notifications);
+        let connection = Connection::new(sentinels.client());
+        let jobs = unnotified(connection.clone()).notifications(&notifications);
         scheduling.spawn(schedule(jobs.clone(), process, log.clone(), ends.clone()));
         load.spawn(work(jobs, log.clone()));
-        let leases = Leases::new(&wheel, connection).notifications(&notifications);
+        let leases = leases_on(connection).notifications(&notifications);
         load.spawn(contend(leases, log.clone()));
     }
     until(|| async { count_of(&log).0 > 100 && count_of(&log).1 > 10 }).await;
@@ -163,7 +144,7 @@ async fn fails_over(failover: Failover) {
     let began = Instant::now();
     match failover {
         Failover::Killed => sentinels.kill(master),
-        Failover::Suspended => sentinels.stop(master),
+        Failover::Suspended => sentinels.node(master).stop(),
         Failover::Ordered => sentinels.fail_over(),
     }
     let before = count_of(&log);
@@ -175,23 +156,19 @@ async fn fails_over(failover: Failover) {
     println!("{failover:?}: promoted after {promoted:?}, jobs are done after {worked:?}");
     // Messages come from the new master.
     until(|| async { sentinels.channels(next).len() >= 3 }).await;
-    let reconnects = notifications.source().exported().unwrap();
-    let reconnects = reconnects
-        .iter()
-        .find(|exported| exported.name.ends_with("_reconnects_total"));
-    assert_ne!(
-        reconnects.unwrap().value,
-        tickwheel_exported::ExportedValue::Count(0)
-    );
+    let exported = notifications.source().exported().unwrap();
+    let mut exported = exported.iter();
+    let reconnects = exported.find(|exported| exported.name.ends_with("_reconnects_total"));
+    assert_ne!(reconnects.unwrap().value, ExportedValue::Count(0));
     // The old one becomes a replica, and what was under way to it is for nobody.
     match failover {
         Failover::Killed => {}
-        Failover::Suspended => sentinels.cont(master),
+        Failover::Suspended => sentinels.node(master).cont(),
         Failover::Ordered => sentinels.unsettle(master),
     }
     sleep(SECOND).await;
 
-    ends.store(true, Ordering::Relaxed);
+    ends.store(true, SeqCst);
     while let Some(ended) = soon(scheduling.join_next()).await {
         ended.unwrap();
     }
@@ -202,19 +179,10 @@ async fn fails_over(failover: Failover) {
     .await;
     load.shutdown().await;
     let log = log.lock().unwrap();
-    assert_eq!(
-        log.wrong,
-        [""; 0],
-        "of {} jobs and {} leases",
-        log.done.len(),
-        log.tokens.len()
-    );
+    let (jobs, leases) = (log.done.len(), log.tokens.len());
+    assert_eq!(log.wrong, [""; 0], "of {jobs} jobs and {leases} leases");
     let again = log.delivered.values().filter(|times| **times > 1).count();
-    println!(
-        "{failover:?}: {} jobs, {again} delivered again, {} leases",
-        log.done.len(),
-        log.tokens.len()
-    );
+    println!("{failover:?}: {jobs} jobs, {again} delivered again, {leases} leases");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -232,47 +200,46 @@ async fn a_master_that_becomes_a_replica() {
     fails_over(Failover::Ordered).await;
 }
 
+/// As of a process of its own.
+fn leases(sentinels: &Sentinels) -> Leases<Connection> {
+    leases_on(Connection::new(sentinels.client()))
+}
+
 #[tokio::test]
 async fn a_lease_outlives_a_failover_that_is_shorter() {
     let mut sentinels = Sentinels::start();
-    let leases = Leases::new(&Wheel::new(), Connection::new(sentinels.client()));
-    let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+    let lease = acquire(&leases(&sentinels), "x").await;
     let master = sentinels.master();
     sentinels.settle(master);
     sentinels.kill(master);
     let end = lease.valid_until();
-    let other = Leases::new(&Wheel::new(), Connection::new(sentinels.client()));
-    soon(async {
-        // Errors come until there is a new master.
-        while !matches!(other.holder("x").await, Ok(Some(_))) {}
-    })
-    .await;
+    let other = leases(&sentinels);
+    // Errors come until there is a new master.
+    until(|| async { matches!(other.holder("x").await, Ok(Some(_))) }).await;
     assert_eq!(other.holder("x").await.unwrap().unwrap().token, lease.token());
-    assert!(soon(other.try_acquire("x", MINUTE)).await.unwrap().is_none());
+    assert!(try_acquire(&other, "x").await.is_none());
     until(|| async { lease.valid_until() > end }).await;
-    assert!(lease.lost().now_or_never().is_none());
-    assert!(soon(lease.release()).await.unwrap());
-    assert!(soon(other.try_acquire("x", MINUTE)).await.unwrap().is_some());
+    assert!(is_valid(&lease));
+    release(lease).await;
+    assert!(try_acquire(&other, "x").await.is_some());
 }
 
 #[tokio::test]
 async fn sentinels_that_are_silent_or_gone_are_passed_over() {
     let mut sentinels = Sentinels::start();
-    sentinels.stop(sentinels.sentinel_port(0));
-    let leases = Leases::new(&Wheel::new(), Connection::new(sentinels.client()));
-    let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
-    sentinels.cont(sentinels.sentinel_port(0));
+    let first = sentinels.sentinel_port(0);
+    sentinels.node(first).stop();
+    let lease = acquire(&leases(&sentinels), "x").await;
+    sentinels.node(first).cont();
     for sentinel in 0..3 {
         sentinels.kill(sentinels.sentinel_port(sentinel));
         if sentinel < 2 {
-            let other = Leases::new(&Wheel::new(), Connection::new(sentinels.client()));
-            assert!(soon(other.holder("x")).await.unwrap().is_some());
+            assert!(soon(leases(&sentinels).holder("x")).await.unwrap().is_some());
         }
     }
     // The connection that there is needs none of them.
-    assert!(soon(lease.release()).await.unwrap());
-    let none = Leases::new(&Wheel::new(), Connection::new(sentinels.client()));
-    let error = soon(none.holder("x")).await.unwrap_err();
+    release(lease).await;
+    let error = soon(leases(&sentinels).holder("x")).await.unwrap_err();
     println!("without sentinels: {error}");
 }
 
@@ -280,8 +247,7 @@ async fn sentinels_that_are_silent_or_gone_are_passed_over() {
 async fn a_name_that_the_sentinels_do_not_know_is_a_clear_error() {
     let sentinels = Sentinels::start();
     let connection = || Connection::new(sentinels.client_of_name("mistyped"));
-    let leases = Leases::new(&Wheel::new(), connection());
-    let jobs = DelayedJobs::new(&Wheel::new(), connection(), "q");
+    let (leases, jobs) = (leases_on(connection()), unnotified(connection()));
     for error in [
         soon(leases.acquire("x", MINUTE)).await.unwrap_err(),
         soon(leases.holder("x")).await.unwrap_err(),
@@ -296,9 +262,8 @@ async fn a_name_that_the_sentinels_do_not_know_is_a_clear_error() {
 async fn another_sentinel_is_listened_to_when_one_is_gone() {
     let mut sentinels = Sentinels::start();
     // Nothing but a message of a sentinel makes it leave a master whose connections stay open.
-    let connection = Connection::new(sentinels.client()).silence(60 * MINUTE);
-    let leases = Leases::new(&Wheel::new(), connection);
-    let lease = soon(leases.acquire("x", 60 * MINUTE)).await.unwrap();
+    let leases = leases_on(Connection::new(sentinels.client()).silence(HOUR));
+    let lease = soon(leases.acquire("x", HOUR)).await.unwrap();
     // It is asked first.
     sentinels.kill(sentinels.sentinel_port(0));
     for _ in 0..2 {
@@ -306,28 +271,26 @@ async fn another_sentinel_is_listened_to_when_one_is_gone() {
         tokio::task::block_in_place(|| sentinels.settle(old));
         sentinels.fail_over();
         let next = tokio::task::block_in_place(|| sentinels.next_master(old));
-        let other = soon(leases.acquire("y", 60 * MINUTE)).await.unwrap();
-        let holder = ["EXISTS", "tickwheel:lease:{y}:holder"];
-        assert_eq!(command::<i64>(&sentinels.client_of(next), &holder), 1);
-        assert!(soon(other.release()).await.unwrap());
+        let other = soon(leases.acquire("y", HOUR)).await.unwrap();
+        assert!(sentinels.node(next).exists(&holder("y")));
+        release(other).await;
         // The old one follows before it can be the master again.
         sentinels.unsettle(old);
         tokio::task::block_in_place(|| sentinels.wait_until_followed(next));
     }
-    assert!(soon(lease.release()).await.unwrap());
+    release(lease).await;
 }
 
 #[test]
 fn a_runtime_that_is_not_driven_blocks_no_other() {
     let sentinels = Sentinels::start();
-    let leases = Leases::new(&Wheel::new(), Connection::new(sentinels.client()));
-    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let leases = leases(&sentinels);
     let (idle, driven, last) = (runtime(), runtime(), runtime());
     let mut first = Box::pin(leases.holder("x"));
     idle.block_on(async { assert!((&mut first).now_or_never().is_none(), "it asks the sentinels") });
     for runtime in [driven, last] {
-        let lease = runtime.block_on(soon(leases.acquire("x", MINUTE))).unwrap();
-        assert!(runtime.block_on(soon(lease.release())).unwrap());
+        let lease = runtime.block_on(acquire(&leases, "x"));
+        runtime.block_on(release(lease));
     }
     assert!(idle.block_on(soon(first)).unwrap().is_none());
 }
@@ -339,22 +302,18 @@ async fn a_server_that_has_become_a_replica_is_left_at_its_first_refusal() {
     let connection = {
         let port = port.clone();
         Reconnecting::new(move || {
-            let url = format!("redis://127.0.0.1:{}/", port.load(Ordering::Relaxed));
+            let url = format!("redis://127.0.0.1:{}/", port.load(SeqCst));
             async move { Client::open(url)?.get_multiplexed_async_connection().await }
         })
     };
-    let leases = Leases::new(&Wheel::new(), connection);
-    let lease = leases.acquire("x", MINUTE).await.unwrap();
-    assert!(lease.release().await.unwrap());
+    let leases = leases_on(connection);
+    use_once(&leases, "x").await;
     // Its connections stay open.
     let _: () = old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
-    until(|| async {
-        old.command::<String>(&["INFO", "replication"])
-            .contains("master_link_status:up")
-    })
-    .await;
-    port.store(new.port(), Ordering::Relaxed);
-    let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
-    assert_eq!(new.command::<i64>(&["EXISTS", "tickwheel:lease:{x}:holder"]), 1);
-    assert!(lease.release().await.unwrap());
+    let replication = || old.command::<String>(&["INFO", "replication"]);
+    until(|| async { replication().contains("master_link_status:up") }).await;
+    port.store(new.port(), SeqCst);
+    let lease = acquire(&leases, "x").await;
+    assert!(is_held(&new, "x"));
+    release(lease).await;
 }

@@ -2,29 +2,15 @@
 
 mod support;
 
-use std::time::Duration;
+use support::prelude::*;
 
-use futures::{FutureExt, StreamExt};
-use support::{
-    jobs::{entries, next, queue},
-    leases::leases,
-    server::Server,
-    soon, until,
-};
-use tokio::time::{Instant, sleep};
+const HOURS: i64 = 3600;
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: i64 = 3600;
-
-/// The machine's clock and the server's, apart by no more than a loaded machine makes them.
-fn assert_off_by(server: &Server, seconds: i64) {
-    let off = server
-        .time()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap()
-        .as_secs_f64()
-        - std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+/// Sets the server's clock so many seconds off the machine's. It is off by no more than a loaded machine makes it.
+fn set_clock(server: &Server, seconds: i64) {
+    server.set_clock(seconds);
+    let its = server.time().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let off = its - UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     assert!(
         (off - seconds as f64).abs() < 60.0,
         "off by {off} s, not {seconds}"
@@ -36,165 +22,131 @@ fn assert_off_by(server: &Server, seconds: i64) {
 #[tokio::test]
 async fn a_step_forward_ends_leases_and_their_holders_hear() {
     let server = Server::start_with_own_clock();
-    let (first, second) = (leases(&server.url()).await, leases(&server.url()).await);
-    let ttl = 20 * SECOND;
-    let held = first.acquire("x", ttl).await.unwrap();
-    server.set_clock(HOUR);
-    assert_off_by(&server, HOUR);
-    let next = second
-        .try_acquire("x", ttl)
-        .await
-        .unwrap()
-        .expect("nobody holds it");
+    let (first, second) = (server.leases().await, server.leases().await);
+    let held = first.acquire("x", 20 * SECOND).await.unwrap();
+    set_clock(&server, HOURS);
+    let next = try_acquire(&second, "x").await.expect("nobody holds it");
     assert!(next.token() > held.token());
     let end = held.valid_until();
     soon(held.lost()).await;
     assert!(Instant::now() < end, "it was not told by its renewal");
     assert!(!held.release().await.unwrap());
-    assert!(next.lost().now_or_never().is_none());
-    assert!(next.release().await.unwrap());
+    assert!(is_valid(&next));
+    release(next).await;
 }
 
 #[tokio::test]
 async fn a_step_back_keeps_leases_and_tokens_grow_all_the_same() {
     let server = Server::start_with_own_clock();
-    let (first, second) = (leases(&server.url()).await, leases(&server.url()).await);
+    let (first, second) = (server.leases().await, server.leases().await);
     let held = first.acquire("x", 3 * SECOND).await.unwrap();
-    server.set_clock(-HOUR);
-    assert_off_by(&server, -HOUR);
-    let end = held.valid_until();
-    until(|| async { held.valid_until() > end }).await;
-    assert!(second.try_acquire("x", MINUTE).await.unwrap().is_none());
+    set_clock(&server, -HOURS);
+    renewed(&held).await;
+    assert!(try_acquire(&second, "x").await.is_none());
     let token = held.token();
-    assert!(held.release().await.unwrap());
-    let next = second.acquire("x", MINUTE).await.unwrap();
+    release(held).await;
+    let next = acquire(&second, "x").await;
     assert!(next.token() > token, "{} after {token}", next.token());
 }
 
 #[tokio::test]
 async fn a_step_forward_brings_jobs_at_once_and_loses_none() {
     let server = Server::start_with_own_clock();
-    let jobs = queue(&server, "q").await;
-    for id in ["a", "b"] {
-        jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
-    }
-    jobs.schedule("in an hour", MINUTE * 60, b"").await.unwrap();
+    let jobs = server.queue().await;
+    put(&jobs, ["a", "b"], NOW).await;
+    put(&jobs, ["in an hour"], HOUR).await;
     let mut first = jobs.worker().lease(MINUTE).prefetch(2).start();
     // One is worked on, and one claimed.
     let job = next(&mut first).await;
     assert_eq!(job.id(), "a");
-    server.set_clock(2 * HOUR);
-    assert_off_by(&server, 2 * HOUR);
+    set_clock(&server, 2 * HOURS);
 
-    let other = queue(&server, "q").await;
-    let mut second = other.worker().lease(MINUTE).start();
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let job = next(&mut second).await;
-        seen.push((job.id().to_owned(), job.attempt()));
-        assert!(job.done().await.unwrap());
-    }
-    seen.sort();
+    let other = server.queue().await;
+    let seen = do_next_jobs(&mut other.worker().lease(MINUTE).start(), 3).await;
     // The lease of what was worked on has run out: it is delivered again, with another attempt.
-    let expected = [("a", 2), ("b", 1), ("in an hour", 1)].map(|(id, attempt)| (id.to_owned(), attempt));
-    assert_eq!(seen, expected);
+    assert_eq!(seen, deliveries([("a", 2), ("b", 1), ("in an hour", 1)]));
     assert!(!job.done().await.unwrap());
-    assert_eq!(other.counts().await.unwrap().waiting, 0);
+    assert_eq!(counts(&other).await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn a_step_back_delays_jobs_and_loses_none() {
     let server = Server::start_with_own_clock();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("before", 6 * SECOND, b"").await.unwrap();
-    jobs.schedule("running", Duration::ZERO, b"").await.unwrap();
+    let jobs = server.queue().await;
+    put(&jobs, ["before"], 6 * SECOND).await;
+    put(&jobs, ["running"], NOW).await;
     let mut worker = jobs.worker().lease(6 * SECOND).start();
     let running = next(&mut worker).await;
     assert_eq!(running.id(), "running");
-    server.set_clock(-HOUR);
-    assert_off_by(&server, -HOUR);
+    set_clock(&server, -HOURS);
 
-    jobs.schedule("after", Duration::ZERO, b"").await.unwrap();
-    let after = next(&mut worker).await;
-    assert_eq!(after.id(), "after");
-    assert!(after.done().await.unwrap());
+    put(&jobs, ["after"], NOW).await;
+    assert_eq!(do_next(&mut worker).await.0, "after");
     // It is renewed by the clock that is there, by which the first one is not due yet.
-    tokio::select! {
-        job = worker.next() => panic!("{job:?}"),
-        () = running.lost() => panic!("lost"),
-        () = sleep(8 * SECOND) => {}
-    }
-    assert!(running.done().await.unwrap());
-    let counts = jobs.counts().await.unwrap();
-    assert_eq!((counts.waiting, counts.running), (1, 0));
-    assert!(jobs.reschedule("before", Duration::ZERO).await.unwrap());
+    idle_until(&mut worker, held_for(&running, 8 * SECOND)).await;
+    done(running).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
+    assert!(jobs.reschedule("before", NOW).await.unwrap());
     assert_eq!(next(&mut worker).await.id(), "before");
+}
+
+/// A worker that has claimed these jobs, which are due in three seconds.
+async fn claim(server: &Server, jobs: &Jobs, ids: &[&str]) -> Worker {
+    put(jobs, ids, 3 * SECOND).await;
+    let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
+    assert!(worker.next().now_or_never().is_none());
+    claimed(server, ids.len() as u64).await;
+    worker
 }
 
 #[tokio::test]
 async fn a_job_that_was_claimed_ahead_is_not_early_after_a_step_back() {
     let server = Server::start_with_own_clock();
-    let jobs = queue(&server, "q").await;
-    for id in ["a", "b"] {
-        jobs.schedule(id, 3 * SECOND, b"").await.unwrap();
-    }
-    let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
-    assert!(worker.next().now_or_never().is_none());
-    until(|| async { entries(&server, "claimed") == 2 }).await;
-    server.set_clock(-1000);
-    assert_off_by(&server, -1000);
-    tokio::select! {
-        job = worker.next() => {
-            let job = job.unwrap().unwrap();
-            panic!("early by {:?}", job.due().duration_since(server.time()));
-        }
-        () = sleep(6 * SECOND) => {}
-    }
-    let counts = jobs.counts().await.unwrap();
-    assert_eq!((counts.waiting, counts.running), (2, 0));
+    let jobs = server.queue().await;
+    let mut worker = claim(&server, &jobs, &["a", "b"]).await;
+    set_clock(&server, -1000);
+    idle_until(&mut worker, sleep(6 * SECOND)).await;
+    assert_eq!(counts(&jobs).await, [2, 0, 0]);
     // A small step is not noticed later than the job is due.
-    server.set_clock(0);
+    set_clock(&server, 0);
     for _ in 0..2 {
         let job = next(&mut worker).await;
         assert_eq!(job.attempt(), 1, "a start that came too early is no attempt");
         assert!(server.time() >= job.due());
-        assert!(job.done().await.unwrap());
+        done(job).await;
     }
 }
 
 #[tokio::test]
 async fn a_small_step_back_delays_a_claimed_job_by_no_more_than_itself() {
     let server = Server::start_with_own_clock();
-    let jobs = queue(&server, "q").await;
-    jobs.schedule("a", 3 * SECOND, b"").await.unwrap();
-    let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
-    assert!(worker.next().now_or_never().is_none());
-    until(|| async { entries(&server, "claimed") == 1 }).await;
+    let jobs = server.queue().await;
+    let mut worker = claim(&server, &jobs, &["a"]).await;
     let began = Instant::now();
     server.set_clock(-2);
     let job = next(&mut worker).await;
     assert!(server.time() >= job.due(), "early");
     // Not by a sweep more, which comes every five seconds.
     assert!(began.elapsed() < 8 * SECOND, "{:?}", began.elapsed());
-    assert!(job.done().await.unwrap());
+    done(job).await;
 }
 
 /// The answers that Redis keeps of processes that have ended are few.
 #[tokio::test]
 async fn senders_that_are_gone_are_forgotten_by_those_that_come() {
     let server = Server::start_with_own_clock();
-    let schedule = async |id: String| {
-        let jobs = queue(&server, "q").await;
-        assert!(jobs.schedule(&id, MINUTE, b"").await.unwrap());
+    let send = async |ids: std::ops::Range<u32>| {
+        for id in ids {
+            put(&server.queue().await, [id], MINUTE).await;
+        }
+        server.command::<u64>(&["HLEN", &key("last:calls")])
     };
-    let senders = || server.command::<u64>(&["HLEN", "tickwheel:jobs:{q:0}:last:calls"]);
-    for n in 0..20 {
-        schedule(format!("before-{n}")).await;
-    }
-    assert_eq!(senders(), 20, "a repeated call is to get the answer of the first");
-    server.set_clock(HOUR + 60);
-    for n in 0..12 {
-        schedule(format!("after-{n}")).await;
-    }
-    assert!(senders() < 20, "{}", senders());
+    assert_eq!(
+        send(0..20).await,
+        20,
+        "a repeated call is to get the answer of the first"
+    );
+    set_clock(&server, HOURS + 60);
+    let senders = send(20..32).await;
+    assert!(senders < 20, "{senders}");
 }

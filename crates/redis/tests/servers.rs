@@ -2,14 +2,9 @@
 
 mod support;
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use support::{
-    cluster::Cluster,
-    process::{Process, say, setting},
-    server::Server,
-    until,
-};
+use support::prelude::*;
 
 fn is_running(pid: &str) -> bool {
     // A zombie has ended.
@@ -17,37 +12,14 @@ fn is_running(pid: &str) -> bool {
     status.is_ok_and(|status| !status.contains("State:\tZ"))
 }
 
-#[test]
-fn an_aof_server_keeps_what_it_acknowledged() {
-    let mut server = Server::start_aof();
-    let _: () = server.command(&["SET", "a", "1"]);
-    server.kill();
-    server.restart();
-    assert_eq!(server.command::<String>(&["GET", "a"]), "1");
+/// The process of a server, and the folder of its files.
+fn traces(server: &Server) -> [String; 2] {
+    let folder: Vec<String> = server.command(&["CONFIG", "GET", "dir"]);
+    [server.pid().to_string(), folder[1].clone()]
 }
 
-#[test]
-fn a_cluster_survives_a_master() {
-    let mut cluster = Cluster::start();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let mut connection = cluster.connect().await;
-        redis::cmd("SET")
-            .arg("a")
-            .arg(1)
-            .exec_async(&mut connection)
-            .await
-            .unwrap();
-        cluster.kill(cluster.master_of("a"));
-        until(|| {
-            let mut connection = connection.clone();
-            async move {
-                let mut set = redis::cmd("SET");
-                set.arg("a").arg(2).exec_async(&mut connection).await.is_ok()
-            }
-        })
-        .await;
-    });
+fn has_left_nothing([pid, folder]: &[String; 2]) -> bool {
+    !is_running(pid) && !Path::new(folder).parent().unwrap().exists()
 }
 
 /// Starts a server, says where, and waits to be killed.
@@ -58,36 +30,30 @@ fn keeper_of_a_server() {
         return;
     }
     let server = Server::start();
-    let folder: Vec<String> = server.command(&["CONFIG", "GET", "dir"]);
-    say(&server.pid().to_string());
-    say(&folder[1]);
-    std::thread::sleep(Duration::from_secs(600));
+    traces(&server).iter().for_each(|trace| say(trace));
+    thread::sleep(10 * MINUTE);
 }
 
 #[tokio::test]
 async fn a_killed_test_leaves_nothing() {
     let mut keeper = Process::start("keeper_of_a_server", &[("SERVER", "")]);
-    let (pid, folder) = (keeper.line().unwrap(), keeper.line().unwrap());
-    assert!(is_running(&pid));
-    assert!(Path::new(&folder).exists());
+    let traces = [(); 2].map(|()| keeper.line().unwrap());
+    assert!(is_running(&traces[0]) && Path::new(&traces[1]).exists());
     keeper.kill();
-    until(|| async { !is_running(&pid) && !Path::new(&folder).parent().unwrap().exists() }).await;
+    until(|| async { has_left_nothing(&traces) }).await;
 }
 
 #[test]
 fn a_test_that_panics_leaves_nothing() {
     let (sender, receiver) = std::sync::mpsc::channel();
-    let panicked = std::thread::spawn(move || {
+    let panicked = thread::spawn(move || {
         let server = Server::start();
-        let folder: Vec<String> = server.command(&["CONFIG", "GET", "dir"]);
-        sender.send((server.pid(), folder[1].clone())).unwrap();
+        sender.send(traces(&server)).unwrap();
         panic!("on purpose");
     })
     .join();
     assert!(panicked.is_err());
-    let (pid, folder) = receiver.recv().unwrap();
-    assert!(!is_running(&pid.to_string()));
-    assert!(!Path::new(&folder).parent().unwrap().exists());
+    assert!(has_left_nothing(&receiver.recv().unwrap()));
 }
 
 /// Starts what it is told to, and says why it does not start.

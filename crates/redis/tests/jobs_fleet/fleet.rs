@@ -1,16 +1,10 @@
 //! `Fleet`: worker processes, some of which are killed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::{mem, thread::JoinHandle};
 
 use crate::{
     log::{FailedMaster, Log},
-    support::{PATIENCE, process::Process, server::signal, until},
+    support::{prelude::*, server::signal},
 };
 
 pub(crate) struct Fleet {
@@ -19,31 +13,33 @@ pub(crate) struct Fleet {
     workers: Vec<(usize, u32, JoinHandle<()>)>,
     started: usize,
     killed: BTreeSet<usize>,
-    settings: Vec<(String, String)>,
+    settings: [(&'static str, String); 3],
 }
 
 impl Fleet {
-    /// Of workers that take so long for a job, in which they may be killed.
-    pub(crate) fn new(urls: &str, lease: Duration, takes: Duration) -> Fleet {
-        Fleet {
+    /// So many workers, which take so long for a job, in which they may be killed. All are ready.
+    pub(crate) async fn start(workers: usize, urls: &str, lease: Duration, takes: Duration) -> Fleet {
+        let settings = [
+            ("urls", urls.to_owned()),
+            ("lease", lease.as_millis().to_string()),
+            ("takes", takes.as_millis().to_string()),
+        ];
+        let mut fleet = Fleet {
             log: Arc::default(),
             workers: Vec::new(),
             started: 0,
             killed: BTreeSet::new(),
-            settings: vec![
-                ("urls".to_owned(), urls.to_owned()),
-                ("lease".to_owned(), lease.as_millis().to_string()),
-                ("takes".to_owned(), takes.as_millis().to_string()),
-            ],
+            settings,
+        };
+        for _ in 0..workers {
+            fleet.start_worker();
         }
+        until(|| async { fleet.log.ready() >= workers }).await;
+        fleet
     }
 
-    pub(crate) fn start_worker(&mut self) {
-        let settings: Vec<(&str, &str)> = self
-            .settings
-            .iter()
-            .map(|(name, value)| (&**name, &**value))
-            .collect();
+    fn start_worker(&mut self) {
+        let settings = self.settings.each_ref().map(|(name, value)| (*name, &**value));
         let mut process = Process::start("worker", &settings);
         let (number, pid, log) = (self.started, process.id(), self.log.clone());
         self.started += 1;
@@ -54,10 +50,6 @@ impl Fleet {
             }
         });
         self.workers.push((number, pid, reader));
-    }
-
-    pub(crate) async fn is_ready(&self) {
-        until(|| async { self.log.ready() >= self.started }).await;
     }
 
     /// `kill -9` of a worker, and another in its place.
@@ -90,13 +82,13 @@ impl Fleet {
             if mem::replace(&mut last, lines) < lines {
                 since = Instant::now();
             }
+            let done = self.log.done_of(ids);
             assert!(
                 since.elapsed() < PATIENCE,
-                "of {} jobs {} were done",
-                ids.len(),
-                self.log.done_of(ids)
+                "of {} jobs {done} were done",
+                ids.len()
             );
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(20 * MS).await;
         }
     }
 

@@ -4,38 +4,26 @@
 //! `TICKWHEEL_JOBS` is the number of jobs in each scene. The default is 100,000 where nothing is killed, and
 //! a few thousand elsewhere.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    env, thread,
-    time::Duration,
-};
+use std::env;
 
 use fleet::Fleet;
-use futures::{StreamExt, stream};
+use futures::stream;
 use log::{FailedMaster, LOST_DONE, Outcome};
-use redis::{Client, cluster::ClusterClient};
-use support::{
-    cluster::Cluster,
-    connect,
-    process::{say, setting},
-    server::{Server, command},
-    until,
-};
-use tickwheel::Wheel;
-use tickwheel_redis::{Connection, DelayedJobs, Notifications, Worker};
+use redis::cluster::ClusterClient;
+use support::prelude::*;
 
 mod fleet;
 mod log;
 #[path = "../support/mod.rs"]
 mod support;
 
-const MS: Duration = Duration::from_millis(1);
 const PARTITIONS: usize = 3;
 /// How many jobs a worker works on at once.
 const PLACES: usize = 16;
 
 fn size(otherwise: usize) -> usize {
-    env::var("TICKWHEEL_JOBS").map_or(otherwise, |jobs| {
+    let jobs = env::var("TICKWHEEL_JOBS");
+    jobs.map_or(otherwise, |jobs| {
         jobs.parse().expect("TICKWHEEL_JOBS is a number")
     })
 }
@@ -53,24 +41,13 @@ fn queue<C: Connection>(connection: C, notifications: &Notifications) -> Delayed
 fn worker() {
     let Some(urls) = setting("urls") else { return };
     // It has nothing to say while there is nothing to do, and would not find out that its parent has gone.
-    thread::spawn(|| {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        std::process::exit(0);
-    });
+    die_with_parent();
     let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
     let lease = Duration::from_millis(setting("lease").unwrap().parse().unwrap());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let start = |builder: tickwheel_redis::WorkerBuilder| {
-            builder
-                .lease(lease)
-                .concurrency(PLACES)
-                .attempts(1000)
-                .look_ahead(500 * MS)
-                .start()
+    runtime().block_on(async {
+        let start = |worker: WorkerBuilder| {
+            let worker = worker.lease(lease).concurrency(PLACES).attempts(1000);
+            worker.look_ahead(500 * MS).start()
         };
         let worker = if let [url] = &urls[..] {
             let notifications = Notifications::of(Client::open(&**url).unwrap());
@@ -95,7 +72,7 @@ async fn work(worker: Worker, takes: Duration) {
             let (id, attempt) = (job.id().to_owned(), job.attempt());
             assert_eq!(job.payload(), payload_of(&id));
             say(&format!("got {id} {attempt}"));
-            tokio::time::sleep(takes).await;
+            sleep(takes).await;
             let outcome = match job.done().await {
                 Ok(true) => Outcome::Done,
                 Ok(false) => Outcome::Lost,
@@ -115,8 +92,8 @@ fn payload_of(id: &str) -> Vec<u8> {
 fn cluster_client(urls: Vec<String>) -> ClusterClient {
     ClusterClient::builder(urls)
         .use_protocol(redis::ProtocolVersion::RESP3)
-        .connection_timeout(Duration::from_secs(2))
-        .response_timeout(Duration::from_secs(1))
+        .connection_timeout(2 * SECOND)
+        .response_timeout(SECOND)
         .build()
         .unwrap()
 }
@@ -147,12 +124,8 @@ async fn schedule<C: Connection>(
 async fn nothing_is_lost_and_nothing_done_twice_while_every_worker_lives() {
     let server = Server::start();
     let count = size(100_000);
-    let mut fleet = Fleet::new(&server.url(), Duration::from_secs(60), Duration::ZERO);
-    for _ in 0..3 {
-        fleet.start_worker();
-    }
-    fleet.is_ready().await;
-    let jobs = queue(connect(&server.url()).await, &Notifications::of(server.client()));
+    let fleet = Fleet::start(3, &server.url(), MINUTE, NOW).await;
+    let jobs = queue(server.connect().await, &Notifications::of(server.client()));
     let ids = schedule(&jobs, "", count, 2000 * MS).await;
     assert_eq!(ids.len(), count);
     fleet.has_done(&ids).await;
@@ -168,26 +141,21 @@ async fn nothing_is_lost_and_nothing_done_twice_while_every_worker_lives() {
         twice[0]
     );
     assert_eq!(attempts.len(), count);
-    let counts = jobs.counts().await.unwrap();
-    assert_eq!((counts.waiting, counts.running, counts.dead), (0, 0, 0));
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn with_workers_and_the_server_killed_every_acknowledged_job_is_delivered() {
     let mut server = Server::start_aof();
     let count = size(3_000);
-    let mut fleet = Fleet::new(&server.url(), Duration::from_secs(3), 20 * MS);
-    for _ in 0..3 {
-        fleet.start_worker();
-    }
-    fleet.is_ready().await;
-    let jobs = queue(connect(&server.url()).await, &Notifications::of(server.client()));
+    let mut fleet = Fleet::start(3, &server.url(), 3 * SECOND, 20 * MS).await;
+    let jobs = queue(server.connect().await, &Notifications::of(server.client()));
     let scheduling = tokio::spawn({
         let jobs = jobs.clone();
         async move { schedule(&jobs, "", count, 4000 * MS).await }
     });
     for round in 0..4 {
-        tokio::time::sleep(Duration::from_millis(400 + fastrand::u64(..800))).await;
+        sleep(Duration::from_millis(400 + fastrand::u64(..800))).await;
         fleet.replace_worker();
         if round % 2 == 1 {
             server.restart();
@@ -199,7 +167,7 @@ async fn with_workers_and_the_server_killed_every_acknowledged_job_is_delivered(
     fleet.has_done(&ids).await;
     let reasons = fleet.explain_duplicates(None);
     println!("{} acknowledged; delivered again: {reasons:?}", ids.len());
-    assert_eq!(jobs.counts().await.unwrap().dead, 0);
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }
 
 /// Until no job is left.
@@ -215,37 +183,19 @@ fn key(partition: usize, what: &str) -> String {
     format!("tickwheel:jobs:{{fleet:{partition}}}:{what}")
 }
 
-/// Until a replica of this master has what was written before.
-fn wait_for_a_replica(master: u16) {
-    let client = Client::open(format!("redis://127.0.0.1:{master}/")).unwrap();
-    let mut connection = client.get_connection().unwrap();
-    // WAIT waits for what its own connection has written.
-    let (_, replicas): (String, i64) = redis::pipe()
-        .cmd("SET")
-        .arg("{fleet:0}")
-        .arg("")
-        .cmd("WAIT")
-        .arg(1)
-        .arg(30_000)
-        .query(&mut connection)
-        .unwrap();
-    assert_eq!(replicas, 1);
-}
-
 /// The jobs of these partitions that are not done, with the attempts that were counted.
-fn jobs_of(client: &Client, partitions: &[usize]) -> BTreeMap<String, u32> {
+fn jobs_of(node: &Node, partitions: &[usize]) -> BTreeMap<String, u32> {
     let mut jobs = BTreeMap::new();
     for partition in partitions {
-        let ids: Vec<String> = command(client, &["HKEYS", &key(*partition, "payload")]);
-        let states: BTreeMap<String, String> = command(client, &["HGETALL", &key(*partition, "state")]);
-        jobs.extend(ids.into_iter().map(|id| {
-            // Token, attempts, due time.
-            let attempts = states
-                .get(&id)
-                .map_or("0", |state| state.split(' ').nth(1).unwrap());
-            let attempts = attempts.parse().unwrap();
-            (id, attempts)
-        }));
+        let ids: Vec<String> = node.command(&["HKEYS", &key(*partition, "payload")]);
+        let states: BTreeMap<String, String> = node.command(&["HGETALL", &key(*partition, "state")]);
+        // Token, attempts, due time.
+        let attempts = |id| {
+            states
+                .get(id)
+                .map_or("0", |state| state.split(' ').nth(1).unwrap())
+        };
+        jobs.extend(ids.iter().map(|id| (id.clone(), attempts(id).parse().unwrap())));
     }
     jobs
 }
@@ -259,11 +209,7 @@ async fn with_masters_failed_over_every_acknowledged_job_is_delivered_and_each_d
     const OTHER: usize = 2;
     let mut cluster = Cluster::start();
     let count = size(1_500).min(20_000) / 3;
-    let mut fleet = Fleet::new(&cluster.urls().join(","), Duration::from_secs(5), 50 * MS);
-    for _ in 0..2 {
-        fleet.start_worker();
-    }
-    fleet.is_ready().await;
+    let fleet = Fleet::start(2, &cluster.urls().join(","), 5 * SECOND, 50 * MS).await;
     let client = cluster_client(cluster.urls());
     let connection = client.get_async_connection().await.unwrap();
     let jobs = queue(connection, &Notifications::of_cluster(client));
@@ -281,22 +227,22 @@ async fn with_masters_failed_over_every_acknowledged_job_is_delivered_and_each_d
     let late = schedule(&jobs, "late-", count, 300 * MS).await;
     assert_eq!(late.len(), count);
     ids.extend(late.iter().cloned());
-    wait_for_a_replica(master);
-    let before: BTreeSet<String> = jobs_of(&cluster.node(master), &FAILING).into_keys().collect();
+    cluster.wait_for_replica(master, "{fleet:0}");
+    let before: BTreeSet<String> = jobs_of(cluster.node(master), &FAILING).into_keys().collect();
     let replica = cluster.cut_off_replica(master);
     fleet.signal("CONT");
     let in_vain = &before & &late;
     until(|| async { fleet.log.done_of(&in_vain) >= 20 }).await;
     cluster.kill(master);
-    cluster.cont(replica);
+    cluster.node(replica).cont();
     ids.extend(schedule(&jobs, "after-", count, 1000 * MS).await);
     fleet.has_done(&ids).await;
     is_empty(&jobs).await;
     fleet.has_done(&ids).await;
 
-    let after = jobs_of(&cluster.data_of_killed(master), &FAILING);
+    let after = jobs_of(cluster.data_of_killed(master), &FAILING);
     let reasons = fleet.explain_duplicates(Some(&FailedMaster { before, after }));
     println!("{} acknowledged; delivered again: {reasons:?}", ids.len());
     assert!(reasons[LOST_DONE] >= 20);
-    assert_eq!(jobs.counts().await.unwrap().dead, 0);
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
 }

@@ -1,79 +1,67 @@
 //! `Cluster`: three masters with a replica each.
 
-use std::{
-    ops::RangeInclusive,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{ops::RangeInclusive, process::Command, time::Duration};
 
-use redis::{Client, ProtocolVersion, Value, cluster::ClusterClient, cluster_async::ClusterConnection};
+use redis::{
+    ProtocolVersion, Value,
+    cluster::{ClusterClient, ClusterClientBuilder},
+    cluster_async::ClusterConnection,
+};
 
 use super::{
-    PATIENCE,
+    SECOND,
     folder::Folder,
-    server::{Node, command, free_port, redis_server, signal},
+    server::{Node, free_port, redis_server},
+    until_blocking,
 };
+
+const ARGUMENTS: [&str; 12] = [
+    "--cluster-enabled",
+    "yes",
+    "--cluster-node-timeout",
+    "2000",
+    "--cluster-replica-validity-factor",
+    "0",
+    "--repl-diskless-sync-delay",
+    "0",
+    "--appendonly",
+    "yes",
+    "--appendfsync",
+    "always",
+];
 
 pub struct Cluster {
     nodes: Vec<Node>,
     folder: Folder,
-    arguments: Vec<String>,
 }
 
 impl Cluster {
     /// Made by `redis-cli --cluster create`, and ready.
     pub fn start() -> Cluster {
-        for _ in 0..5 {
-            if let Some(cluster) = Cluster::try_start() {
-                return cluster;
-            }
-        }
-        panic!("the cluster cannot be made");
+        let mut attempts = (0..5).filter_map(|_| Cluster::try_start());
+        attempts.next().expect("the cluster cannot be made")
     }
 
     fn try_start() -> Option<Cluster> {
-        let folder = Folder::new();
-        let arguments: Vec<String> = [
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            "2000",
-            "--cluster-replica-validity-factor",
-            "0",
-            "--repl-diskless-sync-delay",
-            "0",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "always",
-        ]
-        .map(str::to_owned)
-        .into();
-        let mut nodes = Vec::new();
+        let mut cluster = Cluster {
+            nodes: Vec::new(),
+            folder: Folder::new(),
+        };
         for place in 0..6 {
             // The bus listens 10,000 above.
             let port = (0..1000).map(|_| free_port()).find(|port| *port < 55_000)?;
-            let mut node = Node::new(port);
-            node.start(redis_server(port, &folder, &format!("node{place}"), &arguments));
-            if !node.answers() {
+            cluster.nodes.push(Node::new(port));
+            if !cluster.start_node(place) {
                 return None;
             }
-            nodes.push(node);
         }
-        let cluster = Cluster {
-            nodes,
-            folder,
-            arguments,
-        };
+        let addresses = cluster
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port()));
         let output = Command::new("redis-cli")
             .args(["--cluster", "create"])
-            .args(
-                cluster
-                    .nodes
-                    .iter()
-                    .map(|node| format!("127.0.0.1:{}", node.port)),
-            )
+            .args(addresses)
             .args(["--cluster-replicas", "1", "--cluster-yes"])
             .output()
             .unwrap_or_else(|error| {
@@ -83,23 +71,22 @@ impl Cluster {
             eprintln!("{}", String::from_utf8_lossy(&output.stdout));
             return None;
         }
-        let deadline = Instant::now() + PATIENCE;
-        while !cluster.is_ready() {
-            if Instant::now() > deadline {
-                return None;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        until_blocking(|| cluster.is_ready());
         Some(cluster)
+    }
+
+    fn start_node(&mut self, place: usize) -> bool {
+        let port = self.nodes[place].port();
+        let command = redis_server(port, &self.folder, &format!("node{place}"), &ARGUMENTS);
+        self.nodes[place].start(command)
     }
 
     /// Every node sees a whole cluster, and every replica follows its master.
     fn is_ready(&self) -> bool {
         self.nodes.iter().all(|node| {
-            let client = node.client();
-            let state: String = command(&client, &["CLUSTER", "INFO"]);
-            let slots: Value = command(&client, &["CLUSTER", "SLOTS"]);
-            let role: String = command(&client, &["INFO", "replication"]);
+            let state: String = node.command(&["CLUSTER", "INFO"]);
+            let slots: Value = node.command(&["CLUSTER", "SLOTS"]);
+            let role: String = node.command(&["INFO", "replication"]);
             let whole = matches!(&slots, Value::Array(ranges) if ranges.len() == 3
                 && ranges.iter().all(|range| matches!(range, Value::Array(parts) if parts.len() == 4)));
             let follows = role.contains("role:master") || role.contains("master_link_status:up");
@@ -107,24 +94,24 @@ impl Cluster {
         })
     }
 
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
     pub fn urls(&self) -> Vec<String> {
-        self.nodes
-            .iter()
-            .map(|node| format!("redis://127.0.0.1:{}/", node.port))
-            .collect()
+        self.nodes.iter().map(Node::url).collect()
     }
 
+    /// A client as the README has it, with this limit for an answer.
+    pub fn builder(&self, response_timeout: Duration) -> ClusterClientBuilder {
+        let builder = ClusterClient::builder(self.urls()).use_protocol(ProtocolVersion::RESP3);
+        builder.response_timeout(response_timeout)
+    }
+
+    /// One that is patient with a loaded machine.
     pub fn client(&self) -> ClusterClient {
-        self.client_with(Duration::from_secs(10))
-    }
-
-    fn client_with(&self, response_timeout: Duration) -> ClusterClient {
-        ClusterClient::builder(self.urls())
-            .use_protocol(ProtocolVersion::RESP3)
-            .connection_timeout(Duration::from_secs(10))
-            .response_timeout(response_timeout)
-            .build()
-            .unwrap()
+        let builder = self.builder(10 * SECOND).connection_timeout(10 * SECOND);
+        builder.build().unwrap()
     }
 
     pub async fn connect(&self) -> ClusterConnection {
@@ -132,13 +119,13 @@ impl Cluster {
     }
 
     pub async fn connect_with(&self, response_timeout: Duration) -> ClusterConnection {
-        let client = self.client_with(response_timeout);
+        let client = self.builder(response_timeout).build().unwrap();
         client.get_async_connection().await.unwrap()
     }
 
     /// The port of the master of a key's slot, as the first node that lives says.
     pub fn master_of(&self, key: &str) -> u16 {
-        let slot: i64 = command(&self.any(), &["CLUSTER", "KEYSLOT", key]);
+        let slot: i64 = self.any().command(&["CLUSTER", "KEYSLOT", key]);
         let owned = |range: &Range| range.slots.contains(&slot);
         self.ranges().into_iter().find(owned).expect("an owner").master
     }
@@ -152,21 +139,13 @@ impl Cluster {
     /// cluster again.
     pub fn restart(&mut self, port: u16) {
         let place = self.place_of(port);
-        let command = redis_server(port, &self.folder, &format!("node{place}"), &self.arguments);
-        self.nodes[place].start(command);
-        assert!(self.nodes[place].answers(), "the node does not start again");
-        let deadline = Instant::now() + PATIENCE;
-        while !self.is_ready() {
-            assert!(
-                Instant::now() < deadline,
-                "the cluster does not become whole again"
-            );
-            thread::sleep(Duration::from_millis(20));
-        }
+        assert!(self.start_node(place), "the node does not start again");
+        until_blocking(|| self.is_ready());
     }
 
     fn place_of(&self, port: u16) -> usize {
-        self.nodes.iter().position(|node| node.port == port).unwrap()
+        let mut nodes = self.nodes.iter();
+        nodes.position(|node| node.port() == port).unwrap()
     }
 
     pub fn replica_of(&self, master: u16) -> u16 {
@@ -175,99 +154,76 @@ impl Cluster {
     }
 
     fn ranges(&self) -> Vec<Range> {
-        let slots: Vec<Value> = command(&self.any(), &["CLUSTER", "SLOTS"]);
-        let port = |node: &Value| match node {
-            Value::Array(parts) => match parts[1] {
-                Value::Int(port) => u16::try_from(port).ok(),
-                _ => None,
-            },
-            _ => None,
+        // From, to, and of each node: its address, its port, and more.
+        type Slots = (i64, i64, Vec<Value>, Vec<Value>);
+        let port = |mut node: Vec<Value>| redis::from_redis_value(node.swap_remove(1)).ok();
+        let slots: Vec<Value> = self.any().command(&["CLUSTER", "SLOTS"]);
+        let range = |range: Value| {
+            let (from, to, master, replica): Slots = redis::from_redis_value(range).ok()?;
+            Some(Range {
+                slots: from..=to,
+                master: port(master)?,
+                replica: port(replica)?,
+            })
         };
-        let range = |range: &Value| match range {
-            Value::Array(parts) => match &parts[..] {
-                [Value::Int(from), Value::Int(to), master, replica] => Some(Range {
-                    slots: *from..=*to,
-                    master: port(master)?,
-                    replica: port(replica)?,
-                }),
-                _ => None,
-            },
-            _ => None,
-        };
-        slots.iter().filter_map(range).collect()
+        slots.into_iter().filter_map(range).collect()
     }
 
-    fn any(&self) -> Client {
-        let node = self.nodes.iter().find(|node| node.is_running()).unwrap();
-        node.client()
+    fn any(&self) -> &Node {
+        self.nodes.iter().find(|node| node.is_running()).unwrap()
     }
 
-    pub fn node(&self, port: u16) -> Client {
-        self.nodes.iter().find(|node| node.port == port).unwrap().client()
-    }
-
-    fn node_mut(&mut self, port: u16) -> &mut Node {
-        self.nodes.iter_mut().find(|node| node.port == port).unwrap()
+    pub fn node(&self, port: u16) -> &Node {
+        &self.nodes[self.place_of(port)]
     }
 
     /// `kill -9` of a node; its replica takes over after the node timeout.
     pub fn kill(&mut self, port: u16) {
-        self.node_mut(port).kill();
+        let place = self.place_of(port);
+        self.nodes[place].kill();
     }
 
     /// A master hands over to its replica when that has everything. Returns when it has.
     pub fn hand_over(&self, master: u16) {
         let replica = self.node(self.replica_of(master));
-        let _: String = command(&replica, &["CLUSTER", "FAILOVER"]);
-        let deadline = Instant::now() + PATIENCE;
-        while !command::<String>(&replica, &["INFO", "replication"]).contains("role:master") {
-            assert!(Instant::now() < deadline, "the replica does not take over");
-            thread::sleep(Duration::from_millis(5));
-        }
+        let _: String = replica.command(&["CLUSTER", "FAILOVER"]);
+        let role = || -> String { replica.command(&["INFO", "replication"]) };
+        until_blocking(|| role().contains("role:master"));
     }
 
-    /// From now on a master's replica hears nothing of it any more, until [`cont`](Cluster::cont). Returns
-    /// the replica's port.
+    /// From now on a master's replica hears nothing of it any more, until it is continued. Returns the replica's
+    /// port.
     pub fn cut_off_replica(&self, master: u16) -> u16 {
         let replica = self.replica_of(master);
-        signal("STOP", self.pid(replica));
+        self.node(replica).stop();
         // What the master wrote to this connection would be read later.
-        let cut: i64 = command(&self.node(master), &["CLIENT", "KILL", "TYPE", "replica"]);
+        let cut: i64 = self.node(master).command(&["CLIENT", "KILL", "TYPE", "replica"]);
         assert_eq!(cut, 1);
         replica
     }
 
-    /// Suspends a node, whose connections stay open; its replica takes over after the node timeout.
-    pub fn stop(&self, port: u16) {
-        signal("STOP", self.pid(port));
-    }
-
-    pub fn cont(&self, port: u16) {
-        signal("CONT", self.pid(port));
-    }
-
-    fn pid(&self, port: u16) -> u32 {
-        let node = self.nodes.iter().find(|node| node.port == port).unwrap();
-        node.pid()
+    /// Waits until a replica of this master has what was written before, to the slot of `key` above all, which is
+    /// written to.
+    pub fn wait_for_replica(&self, master: u16, key: &str) {
+        // WAIT waits for what its own connection has written.
+        let mut connection = self.node(master).client().get_connection().unwrap();
+        let mut written = redis::pipe();
+        written.set(key, "").cmd("WAIT").arg(1).arg(30_000);
+        let (_, replicas): (String, i64) = written.query(&mut connection).unwrap();
+        assert_eq!(replicas, 1);
     }
 
     /// What a node that was killed had written to its file, read by a server that is no part of the cluster.
-    pub fn data_of_killed(&mut self, port: u16) -> Client {
+    pub fn data_of_killed(&mut self, port: u16) -> &Node {
         let place = self.place_of(port);
-        let arguments = ["--appendonly", "yes"].map(str::to_owned);
         for _ in 0..20 {
-            let port = free_port();
-            let mut node = Node::new(port);
-            node.start(redis_server(
-                port,
-                &self.folder,
-                &format!("node{place}"),
-                &arguments,
-            ));
-            let answers = node.answers();
+            let mut node = Node::new(free_port());
+            let name = format!("node{place}");
+            let command = redis_server(node.port(), &self.folder, &name, &["--appendonly", "yes"]);
+            let answers = node.start(command);
             self.nodes[place] = node;
             if answers {
-                return self.nodes[place].client();
+                return &self.nodes[place];
             }
         }
         panic!("redis-server does not start");

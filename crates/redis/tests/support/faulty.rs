@@ -19,19 +19,43 @@ pub enum Fault {
     LoseAnswer,
     /// It breaks, and the request arrives after a while.
     Late(Duration),
+    /// It takes a while to send the request.
+    SlowRequest(Duration),
     /// The answer takes a while.
     Slow(Duration),
-    /// The request arrives when it is told to, whether or not anybody still waits for the answer.
-    Hold(Arc<Notify>),
-    /// The answer arrives when it is told to.
-    HoldAnswer(Arc<Notify>),
+    /// None, and the gate is reached.
+    Pass(Gate),
+    /// The request arrives when the gate is opened, whether or not anybody still waits for the answer.
+    Hold(Gate),
+    /// The answer arrives when the gate is opened.
+    HoldAnswer(Gate),
     /// The connection panics with [`PANIC`].
     Panic,
 }
 
 pub const PANIC: &str = "a panic of the test";
 
-type NextFault = Box<dyn FnMut(&Cmd) -> Fault + Send>;
+/// Where a request or its answer is held, until it is opened for one.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<[Notify; 2]>);
+
+impl Gate {
+    /// Waits until something is held.
+    pub async fn reached(&self) {
+        self.0[0].notified().await;
+    }
+
+    pub fn open(&self) {
+        self.0[1].notify_one();
+    }
+
+    async fn pass(&self) {
+        self.0[0].notify_one();
+        self.0[1].notified().await;
+    }
+}
+
+type NextFault = dyn FnMut(&Cmd) -> Fault + Send;
 
 #[derive(Clone)]
 pub struct Faulty<C> {
@@ -40,24 +64,94 @@ pub struct Faulty<C> {
 }
 
 impl<C> Faulty<C> {
-    pub fn new(inner: C, mut next: impl FnMut() -> Fault + Send + 'static) -> Faulty<C> {
-        Faulty::by_request(inner, move |_| next())
+    /// One that is asked what happens to each request.
+    pub fn new(inner: C, next: impl FnMut(&Cmd) -> Fault + Send + 'static) -> Faulty<C> {
+        let next = Arc::new(Mutex::new(next));
+        Faulty { inner, next }
     }
 
-    /// One whose faults depend on what is asked.
-    pub fn by_request(inner: C, next: impl FnMut(&Cmd) -> Fault + Send + 'static) -> Faulty<C> {
-        Faulty {
-            inner,
-            next: Arc::new(Mutex::new(Box::new(next))),
-        }
+    /// One whose faults are set as the test goes.
+    pub fn with_faults(inner: C) -> (Faulty<C>, Faults) {
+        let faults = Faults::default();
+        let connection = Faulty::new(inner, {
+            let faults = faults.clone();
+            move |request| faults.next(request)
+        });
+        (connection, faults)
+    }
+}
+
+/// What a [`Faulty`] connection does.
+#[derive(Clone, Default)]
+pub struct Faults(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    once: Option<Fault>,
+    /// By an argument that the request has, `""` for any.
+    always: Vec<(&'static str, Fault)>,
+}
+
+impl Faults {
+    /// From now on, every request meets this.
+    pub fn set(&self, fault: Fault) {
+        self.set_for("", fault);
+    }
+
+    /// From now on, requests with this argument do.
+    pub fn set_for(&self, argument: &'static str, fault: Fault) {
+        self.0.lock().unwrap().always.insert(0, (argument, fault));
+    }
+
+    /// Every request arrives again, and is answered.
+    pub fn clear(&self) {
+        self.0.lock().unwrap().always.clear();
+    }
+
+    /// Requests with this argument pass through a gate that is open.
+    pub fn notice(&self, argument: &'static str) -> Gate {
+        let gate = Gate::default();
+        self.set_for(argument, Fault::Pass(gate.clone()));
+        gate
+    }
+
+    /// Requests with this argument arrive when the gate is opened.
+    pub fn hold(&self, argument: &'static str) -> Gate {
+        let gate = Gate::default();
+        self.set_for(argument, Fault::Hold(gate.clone()));
+        gate
+    }
+
+    /// The answers to requests with this argument do.
+    pub fn hold_answer(&self, argument: &'static str) -> Gate {
+        let gate = Gate::default();
+        self.set_for(argument, Fault::HoldAnswer(gate.clone()));
+        gate
+    }
+
+    /// The next request panics.
+    pub fn panic_once(&self) {
+        self.0.lock().unwrap().once = Some(Fault::Panic);
+    }
+
+    pub fn has_panicked(&self) -> bool {
+        self.0.lock().unwrap().once.is_none()
+    }
+
+    fn next(&self, request: &Cmd) -> Fault {
+        let mut state = self.0.lock().unwrap();
+        let once = state.once.take();
+        let mut faults = state.always.iter();
+        let always = faults.find(|(argument, _)| argument.is_empty() || says(request, argument));
+        once.or(always.map(|(_, fault)| fault.clone()))
+            .unwrap_or(Fault::None)
     }
 }
 
 /// Whether a request has this argument.
 pub fn says(request: &Cmd, argument: &str) -> bool {
-    request
-        .args_iter()
-        .any(|given| matches!(given, Arg::Simple(given) if given == argument.as_bytes()))
+    let mut arguments = request.args_iter();
+    arguments.any(|given| matches!(given, Arg::Simple(given) if given == argument.as_bytes()))
 }
 
 fn broken() -> RedisError {
@@ -83,18 +177,26 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Fault
                     });
                     Err(broken())
                 }
+                Fault::SlowRequest(by) => {
+                    sleep(by).await;
+                    inner.req_packed_command(&cmd).await
+                }
                 Fault::Slow(by) => {
                     let answer = inner.req_packed_command(&cmd).await;
                     sleep(by).await;
                     answer
                 }
-                Fault::HoldAnswer(until) => {
+                Fault::Pass(gate) => {
+                    gate.0[0].notify_one();
+                    inner.req_packed_command(&cmd).await
+                }
+                Fault::HoldAnswer(gate) => {
                     let answer = inner.req_packed_command(&cmd).await;
-                    until.notified().await;
+                    gate.pass().await;
                     answer
                 }
-                Fault::Hold(until) => tokio::spawn(async move {
-                    until.notified().await;
+                Fault::Hold(gate) => tokio::spawn(async move {
+                    gate.pass().await;
                     inner.req_packed_command(&cmd).await
                 })
                 .await

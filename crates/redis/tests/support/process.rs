@@ -2,8 +2,9 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader, Lines},
-    process::{Child, ChildStdout, Command, Stdio},
+    io::{self, BufRead, BufReader, Lines, Write},
+    process::{Child, ChildStdout, Command, Stdio, exit},
+    thread,
 };
 
 use super::server::signal;
@@ -25,14 +26,13 @@ impl Process {
 
     /// Runs `role` in an environment that has these variables too.
     pub fn start_in(environment: &[(&str, &str)], role: &str, settings: &[(&str, &str)]) -> Process {
+        let settings = settings
+            .iter()
+            .map(|(name, value)| (format!("ROLE_{name}"), value));
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", role, "--ignored", "--nocapture", "--test-threads", "1"])
             .envs(environment.iter().copied())
-            .envs(
-                settings
-                    .iter()
-                    .map(|(name, value)| (format!("ROLE_{name}"), value)),
-            )
+            .envs(settings)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -78,33 +78,28 @@ pub fn setting(name: &str) -> Option<String> {
 
 /// Says a line to the parent. A role that has lost its parent ends.
 pub fn say(line: &str) {
-    use std::io::Write;
-    let mut output = std::io::stdout().lock();
+    let mut output = io::stdout().lock();
     let said = writeln!(output, "{MARK}{line}").and_then(|()| output.flush());
     if said.is_err() {
-        std::process::exit(0);
+        exit(0);
     }
 }
 
 /// Ends this process when its parent has: nobody holds the other end of its input any more.
 pub fn die_with_parent() {
-    std::thread::spawn(|| {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        std::process::exit(0);
+    thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        exit(0);
     });
 }
 
 /// The library that gives a process another clock, for `LD_PRELOAD`.
 pub fn faketime() -> String {
     let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
-    let library = folders
-        .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
-        .find(|library| library.exists())
-        .unwrap_or_else(|| {
-            panic!(
-                "this test needs libfaketime, and /usr/lib/*/faketime/libfaketimeMT.so.1 is not there: \
-                 install Debian's libfaketime (`apt-get install libfaketime`)"
-            )
-        });
+    let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    let library = libraries.find(|library| library.exists()).expect(
+        "this test needs libfaketime, and /usr/lib/*/faketime/libfaketimeMT.so.1 is not there: install Debian's \
+         libfaketime (`apt-get install libfaketime`)",
+    );
     library.to_str().expect("a path in UTF-8").to_owned()
 }

@@ -2,16 +2,19 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp},
-    sync::watch,
-    task::JoinHandle,
-    time::sleep,
+    sync::{Mutex, watch},
+    task::{JoinHandle, JoinSet},
+    time::{Instant, sleep, sleep_until},
 };
 
 /// What the network does to what is sent from now on.
@@ -20,6 +23,8 @@ pub enum Network {
     Up,
     /// Each part of an answer comes so much later.
     Late(Duration),
+    /// It carries so many bytes a second in each direction, however many connections there are.
+    Narrow(u32),
     /// Nothing arrives, until it is up again; connections stay.
     Silent,
     /// Requests arrive; answers do not, until it is up again.
@@ -30,33 +35,33 @@ pub enum Network {
 
 pub struct Proxy {
     port: u16,
-    network: Arc<watch::Sender<Network>>,
-    forgotten: Arc<watch::Sender<u64>>,
+    link: Arc<Link>,
     task: JoinHandle<()>,
-    requests: Arc<Mutex<u64>>,
+}
+
+/// What its connections share.
+struct Link {
+    server: u16,
+    network: watch::Sender<Network>,
+    forgotten: watch::Sender<u64>,
+    requests: AtomicU64,
+    /// When a narrow network is free again for requests, and for answers.
+    free: [Mutex<Instant>; 2],
 }
 
 impl Proxy {
     pub async fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let network = Arc::new(watch::Sender::new(Network::Up));
-        let forgotten = Arc::new(watch::Sender::new(0));
-        let requests = Arc::default();
-        let task = tokio::spawn(accept(
-            listener,
+        let link = Arc::new(Link {
             server,
-            network.clone(),
-            forgotten.clone(),
-            Arc::clone(&requests),
-        ));
-        Proxy {
-            port,
-            network,
-            forgotten,
-            task,
-            requests,
-        }
+            network: watch::Sender::new(Network::Up),
+            forgotten: watch::Sender::new(0),
+            requests: AtomicU64::new(0),
+            free: [(); 2].map(|()| Mutex::new(Instant::now())),
+        });
+        let task = tokio::spawn(accept(listener, link.clone()));
+        Proxy { port, link, task }
     }
 
     pub fn url(&self) -> String {
@@ -64,17 +69,24 @@ impl Proxy {
     }
 
     pub fn set(&self, network: Network) {
-        self.network.send_replace(network);
+        self.link.network.send_replace(network);
+    }
+
+    /// Cuts all connections, and lets new ones be made.
+    pub async fn cut(&self) {
+        self.set(Network::Down);
+        sleep(Duration::from_millis(50)).await;
+        self.set(Network::Up);
     }
 
     /// From now on the connections that there are carry nothing any more, and stay open; new ones are served.
     pub fn forget_connections(&self) {
-        self.forgotten.send_modify(|times| *times += 1);
+        self.link.forgotten.send_modify(|times| *times += 1);
     }
 
     /// How many times something was read from clients.
     pub fn requests(&self) -> u64 {
-        *self.requests.lock().unwrap()
+        self.link.requests.load(SeqCst)
     }
 }
 
@@ -84,30 +96,22 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    server: u16,
-    network: Arc<watch::Sender<Network>>,
-    forgotten: Arc<watch::Sender<u64>>,
-    requests: Arc<Mutex<u64>>,
-) {
-    let mut connections = tokio::task::JoinSet::new();
+async fn accept(listener: TcpListener, link: Arc<Link>) {
+    let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        if *network.borrow() == Network::Down {
+        if *link.network.borrow() == Network::Down {
             continue;
         }
-        let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else {
+        let Ok(server) = TcpStream::connect(("127.0.0.1", link.server)).await else {
             continue;
         };
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let (up, down) = (network.subscribe(), network.subscribe());
-        let mut cut = network.subscribe();
-        let mut forgotten = forgotten.subscribe();
-        let requests = requests.clone();
+        let (mut cut, mut forgotten) = (link.network.subscribe(), link.forgotten.subscribe());
+        let link = link.clone();
         connections.spawn(async move {
-            let mut up = pin!(carry(from_client, to_server, up, true, requests));
-            let mut down = pin!(carry(from_server, to_client, down, false, Arc::default()));
+            let mut up = pin!(carry(from_client, to_server, &link, true));
+            let mut down = pin!(carry(from_server, to_client, &link, false));
             tokio::select! {
                 () = &mut up => return,
                 () = &mut down => return,
@@ -120,33 +124,30 @@ async fn accept(
     }
 }
 
-async fn carry(
-    mut from: tcp::OwnedReadHalf,
-    mut to: tcp::OwnedWriteHalf,
-    mut network: watch::Receiver<Network>,
-    is_request: bool,
-    count: Arc<Mutex<u64>>,
-) {
+async fn carry(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, link: &Link, is_request: bool) {
+    let mut network = link.network.subscribe();
     let mut buffer = vec![0; 64 * 1024];
-    while let Ok(length) = from.read(&mut buffer).await {
-        if length == 0 {
-            return;
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if is_request {
+            link.requests.fetch_add(1, SeqCst);
         }
-        *count.lock().unwrap() += 1;
-        let held_back = |network: &Network| match network {
-            Network::Silent => true,
-            Network::Deaf => !is_request,
-            _ => false,
+        let passes = |network: &Network| match network {
+            Network::Silent => false,
+            Network::Deaf => is_request,
+            _ => true,
         };
-        let state = match network.wait_for(|network| !held_back(network)).await {
-            Ok(state) => *state,
-            Err(_) => return,
-        };
-        if state == Network::Down {
+        let Ok(state) = network.wait_for(passes).await.map(|state| *state) else {
             return;
-        }
-        if let (Network::Late(by), false) = (state, is_request) {
-            sleep(by).await;
+        };
+        match state {
+            Network::Down => return,
+            Network::Late(by) if !is_request => sleep(by).await,
+            Network::Narrow(rate) => {
+                let mut free = link.free[usize::from(is_request)].lock().await;
+                *free = (*free).max(Instant::now()) + Duration::from_secs(1) * length as u32 / rate;
+                sleep_until(*free).await;
+            }
+            _ => {}
         }
         if to.write_all(&buffer[..length]).await.is_err() {
             return;

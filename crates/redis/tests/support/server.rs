@@ -1,21 +1,22 @@
-//! `Server`: one redis-server.
+//! `Server`: one redis-server; and `Node`, one of several.
 
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener, TcpStream},
+    ops::Deref,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use redis::Client;
+use redis::{Client, FromRedisValue, RedisResult, aio::ConnectionManager};
 
-use super::{PATIENCE, folder::Folder};
+use super::{PATIENCE, connect, folder::Folder, until_blocking};
 
 /// One server's process on a port of its own, which is killed when this is dropped.
 pub struct Node {
-    pub port: u16,
+    port: u16,
     child: Option<Child>,
 }
 
@@ -25,14 +26,41 @@ impl Node {
         Node { port, child: None }
     }
 
-    pub fn start(&mut self, command: Command) {
-        self.child = Some(start(command));
+    /// Starts it, and says whether it answers to a PING; false when it has ended.
+    pub fn start(&mut self, command: Command) -> bool {
+        self.spawn(command);
+        self.answers()
     }
 
-    /// Whether it answers to a PING; false when it has ended.
+    pub fn spawn(&mut self, mut command: Command) {
+        self.child = Some(command.spawn().unwrap_or_else(|error| {
+            let program = server_program();
+            panic!("{program} cannot be started ({error}): install Debian's redis-server and redis-tools, version 7")
+        }));
+    }
+
     pub fn answers(&mut self) -> bool {
+        let (port, client) = (self.port, self.client());
         let child = self.child.as_mut().expect("a server that was started");
-        wait_for_answer(self.port, child)
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+                && let Ok(mut connection) = client.get_connection()
+                && redis::cmd("PING").exec(&mut connection).is_ok()
+            {
+                // It is our server, and not another process's on the same port.
+                return child.try_wait().unwrap().is_none();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn url(&self) -> String {
@@ -59,6 +87,64 @@ impl Node {
             let _ = child.wait();
         }
     }
+
+    /// Suspends it. Its connections stay open, as those of a machine that has vanished do.
+    pub fn stop(&self) {
+        signal("STOP", self.pid());
+    }
+
+    pub fn cont(&self) {
+        signal("CONT", self.pid());
+    }
+
+    /// A connection that reconnects quickly and has no timeout of its own.
+    pub async fn connect(&self) -> ConnectionManager {
+        connect(&self.url()).await
+    }
+
+    /// One command by a connection of its own, blocking.
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let answer = self.try_command(words);
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// For a server that may be about to end or to change its role, when it closes its connections.
+    pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let mut connection = self.client().get_connection()?;
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
+    }
+
+    /// A setting of its configuration.
+    pub fn set(&self, name: &str, value: &str) {
+        let _: () = self.command(&["CONFIG", "SET", name, value]);
+    }
+
+    pub fn exists(&self, key: &str) -> bool {
+        self.command(&["EXISTS", key])
+    }
+
+    pub fn delete(&self, keys: &[&str]) {
+        let _: u64 = self.command(&[&["DEL"], keys].concat());
+    }
+
+    /// How many connections listen to a channel.
+    pub fn listeners(&self, channel: &str) -> u64 {
+        let (_, count): (String, u64) = self.command(&["PUBSUB", "NUMSUB", channel]);
+        count
+    }
+
+    /// How often a command was called, by scripts too.
+    pub fn calls(&self, command: &str) -> u64 {
+        let stats: String = self.command(&["INFO", "commandstats"]);
+        let prefix = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    }
+
+    /// How many scripts it was asked to run.
+    pub fn scripts_run(&self) -> u64 {
+        self.calls("evalsha") + self.calls("eval")
+    }
 }
 
 impl Drop for Node {
@@ -72,6 +158,14 @@ pub struct Server {
     arguments: Vec<String>,
     own_clock: bool,
     folder: Folder,
+}
+
+impl Deref for Server {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
 }
 
 impl Server {
@@ -105,7 +199,7 @@ impl Server {
             };
             if own_clock {
                 server.set_clock(0);
-                compile_clock(server.folder.path());
+                compile(include_str!("clock.c"), server.folder.path(), "clock.so");
             }
             if server.run() {
                 return server;
@@ -114,54 +208,16 @@ impl Server {
         panic!("redis-server does not start");
     }
 
-    pub fn port(&self) -> u16 {
-        self.node.port
-    }
-
-    pub fn url(&self) -> String {
-        self.node.url()
-    }
-
-    pub fn client(&self) -> Client {
-        self.node.client()
-    }
-
-    /// Its process, which may be sent signals.
-    pub fn pid(&self) -> u32 {
-        self.node.pid()
-    }
-
     /// `kill -9`.
     pub fn kill(&mut self) {
         self.node.kill();
-        let _ = fs::remove_file(self.pid_file());
+        let _ = fs::remove_file(self.folder.path().join("server.pid"));
     }
 
     /// Starts a server that was killed, on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
-        let deadline = Instant::now() + PATIENCE;
-        while !self.run() {
-            assert!(Instant::now() < deadline, "redis-server does not start again");
-        }
-    }
-
-    pub fn stop(&self) {
-        signal("STOP", self.pid());
-    }
-
-    pub fn cont(&self) {
-        signal("CONT", self.pid());
-    }
-
-    /// One command by a connection of its own, blocking.
-    pub fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
-        command(&self.client(), words)
-    }
-
-    /// How many scripts it was asked to run.
-    pub fn scripts_run(&self) -> u64 {
-        scripts_run(&self.client())
+        until_blocking(|| self.run());
     }
 
     /// Its clock.
@@ -183,10 +239,6 @@ impl Server {
         self.folder.path().join("clock")
     }
 
-    fn pid_file(&self) -> PathBuf {
-        self.folder.path().join("server.pid")
-    }
-
     fn run(&mut self) -> bool {
         let mut command = redis_server(self.port(), &self.folder, "server", &self.arguments);
         if self.own_clock {
@@ -194,8 +246,7 @@ impl Server {
                 .env("LD_PRELOAD", self.folder.path().join("clock.so"))
                 .env("CLOCK_OFFSET", self.clock_file());
         }
-        self.node.start(command);
-        let answers = self.node.answers();
+        let answers = self.node.start(command);
         if !answers {
             self.kill();
         }
@@ -209,84 +260,22 @@ impl Drop for Server {
     }
 }
 
-/// Compiles `clock.c` to `clock.so` in this folder.
-fn compile_clock(folder: &Path) {
-    fs::write(folder.join("clock.c"), include_str!("clock.c")).unwrap();
+/// Compiles C to a library in this folder, and returns its path.
+pub fn compile(source: &str, folder: &Path, library: &str) -> PathBuf {
+    fs::write(folder.join("source.c"), source).unwrap();
     let status = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o", "clock.so", "clock.c"])
+        .args(["-shared", "-fPIC", "-o", library, "source.c"])
         .current_dir(folder)
         .status()
         .unwrap_or_else(|error| panic!("cc cannot be started ({error}): install Debian's gcc"));
-    assert!(status.success(), "clock.c does not compile");
-}
-
-/// How many scripts a server was asked to run.
-pub fn scripts_run(client: &Client) -> u64 {
-    let stats: String = command(client, &["INFO", "commandstats"]);
-    let calls = |name: &str| -> u64 {
-        stats
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")))
-            .map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
-    };
-    calls("evalsha") + calls("eval")
-}
-
-pub fn command<T: redis::FromRedisValue>(client: &Client, words: &[&str]) -> T {
-    try_command(client, words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
-}
-
-/// For a server that may be about to end or to change its role, when it closes its connections.
-pub fn try_command<T: redis::FromRedisValue>(client: &Client, words: &[&str]) -> redis::RedisResult<T> {
-    let mut connection = client.get_connection()?;
-    redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
-}
-
-/// A script that keeps a server busy, which was started with a low `busy-reply-threshold`.
-pub struct Busy {
-    client: Client,
-    script: thread::JoinHandle<redis::RedisResult<()>>,
-}
-
-/// When it returns, the server answers BUSY to all.
-pub fn keep_busy(server: &Server) -> Busy {
-    let client = server.client();
-    let script = thread::spawn({
-        let client = client.clone();
-        move || {
-            let mut connection = client.get_connection()?;
-            redis::cmd("EVAL")
-                .arg("while true do end")
-                .arg(0)
-                .exec(&mut connection)
-        }
-    });
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let mut connection = client.get_connection().unwrap();
-        let answer: redis::RedisResult<Option<String>> = redis::cmd("GET").arg("x").query(&mut connection);
-        if answer.is_err_and(|error| error.code() == Some("BUSY")) {
-            return Busy { client, script };
-        }
-        assert!(Instant::now() < deadline, "the server is not busy");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-impl Busy {
-    pub fn end(self) {
-        let _: String = command(&self.client, &["SCRIPT", "KILL"]);
-        assert!(self.script.join().unwrap().is_err());
-    }
+    assert!(status.success(), "{library} does not compile");
+    folder.join(library)
 }
 
 /// `kill -SIGNAL`, to a process that the test started.
 pub fn signal(name: &str, pid: u32) {
-    let status = Command::new("kill")
-        .args(["-s", name, &pid.to_string()])
-        .status()
-        .expect("kill");
-    assert!(status.success(), "kill -s {name} {pid}");
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(status.expect("kill").success(), "kill -s {name} {pid}");
 }
 
 pub fn free_port() -> u16 {
@@ -300,50 +289,33 @@ pub fn server_program() -> String {
 }
 
 /// A `redis-server` yet to be started, which keeps its files in a folder of that name.
-pub fn redis_server(port: u16, folder: &Folder, name: &str, arguments: &[String]) -> Command {
+pub fn redis_server(port: u16, folder: &Folder, name: &str, arguments: &[impl AsRef<str>]) -> Command {
     let own = folder.path().join(name);
     fs::create_dir_all(&own).unwrap();
-    let mut command = Command::new(server_program());
+    let mut command = quiet(&server_program());
     command
-        .args(["--port", &port.to_string()])
-        .args(["--bind", "127.0.0.1"])
-        .args(["--save", ""])
-        .arg("--dir")
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+        ])
         .arg(&own)
         .arg("--pidfile")
         .arg(folder.path().join(format!("{name}.pid")))
-        .args(arguments)
+        .args(arguments.iter().map(AsRef::as_ref));
+    command
+}
+
+/// A program that reads and says nothing.
+pub fn quiet(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     command
-}
-
-fn start(mut redis_server: Command) -> Child {
-    redis_server.spawn().unwrap_or_else(|error| {
-        let program = server_program();
-        panic!(
-            "{program} cannot be started ({error}): install Debian's redis-server and redis-tools, version 7"
-        )
-    })
-}
-
-/// Whether it answers to a PING; false when it has ended.
-fn wait_for_answer(port: u16, child: &mut Child) -> bool {
-    let client = Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if child.try_wait().unwrap().is_some() {
-            return false;
-        }
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
-            && let Ok(mut connection) = client.get_connection()
-            && redis::cmd("PING").exec(&mut connection).is_ok()
-        {
-            // It is our server, and not another process's on the same port.
-            return child.try_wait().unwrap().is_none();
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    false
 }

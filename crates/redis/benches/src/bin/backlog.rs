@@ -16,7 +16,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use measure::{runtime, spread};
-use support::{jobs::queue, server::Server};
+use support::server::Server;
 use tokio::{task::JoinSet, time::sleep};
 
 #[path = "../measure.rs"]
@@ -64,7 +64,7 @@ fn options() -> Option<Options> {
 /// Jobs per second out of a backlog that is not worked off within that time.
 async fn rate(workers: usize, places: usize, time: Duration) -> f64 {
     let server = Server::start();
-    let jobs = queue(&server, "q").await;
+    let jobs = server.queue().await;
     // More than any version has done.
     let deep = if places == 1 { 15_000 } else { 60_000 };
     stream::iter(0..(deep as f64 * time.as_secs_f64()) as u64)
@@ -82,7 +82,7 @@ async fn rate(workers: usize, places: usize, time: Duration) -> f64 {
     };
     let mut running = JoinSet::new();
     for _ in 0..workers {
-        let worker = queue(&server, "q").await.worker().concurrency(places).start();
+        let worker = server.queue().await.worker().concurrency(places).start();
         running.spawn(worker.for_each_concurrent(places, |job| async {
             assert!(job.unwrap().done().await.unwrap());
         }));

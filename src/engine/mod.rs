@@ -33,6 +33,7 @@ pub(crate) mod registry;
 pub(crate) mod shard;
 pub(crate) mod shared;
 pub(crate) mod spare;
+pub(crate) mod spare_counts;
 #[cfg_attr(tickwheel_loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
 pub(crate) mod test_clock;

@@ -21,10 +21,11 @@ use super::{
     clock::{Clock, Moment, Reading},
     driver::alarm::Alarm,
     shared::{Shared, Tally, WheelRef},
+    spare_counts::SpareCounts,
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
-        Ordering::{Acquire, Relaxed, Release, SeqCst},
-        fence_in_models, lock, try_lock,
+        Ordering::{Relaxed, SeqCst},
+        lock, try_lock,
     },
     test_clock::Source,
     timing_wheel::{Key, Site, Tick, TimingWheel, Turn},
@@ -32,9 +33,6 @@ use super::{
 
 /// An empty arena keeps this many cells.
 const RETAINED: usize = 1024;
-
-/// The number of spares that a shard has, and that a thread keeps.
-pub(crate) const SPARES: usize = 2;
 
 /// A walk looks at this many cells under one lock.
 const WALK: usize = 256;
@@ -53,8 +51,7 @@ pub(crate) struct Shard {
     /// When the hand of the wheel is so old that it is moved before the next timer enters. Written under the
     /// lock.
     stale_at: AtomicU64,
-    /// The spares, which are few so that they can be counted: the entry of one is no pending timer.
-    spares: [SpareCount; SPARES],
+    pub(crate) spares: SpareCounts,
     /// Copies of the alarm's, because other threads write to the cache lines of the alarm.
     pub(crate) source: Source,
     pub(crate) clock: Clock,
@@ -78,21 +75,8 @@ pub(crate) struct State {
     wheel: Option<TimingWheel<Waker>>,
     has_ended: bool,
     tally: Tally,
-    /// When the spares were due whose entries have expired and are not counted, because their timers were
-    /// cancelled. If it turns out that another timer had just taken one over, it is counted then.
-    expired_spares: [Option<Moment>; SPARES],
     /// How many entries of spares are due by the horizon and have not been subtracted from those that expire.
     uncounted: usize,
-}
-
-/// What is counted of a spare. Only the thread that has the spare writes here.
-struct SpareCount {
-    /// When it is due, or [`Moment::ZERO`] if there is none.
-    due: AtomicU64,
-    /// How many timers have left it, each of which has been cancelled.
-    left: AtomicU64,
-    /// How many timers have taken it over, each of which has been registered.
-    taken_over: AtomicU64,
 }
 
 /// The outcome of an attempt to start a timer.
@@ -118,18 +102,13 @@ impl Shard {
                 wheel: None,
                 has_ended: false,
                 tally: Tally::default(),
-                expired_spares: [None; SPARES],
                 uncounted: 0,
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             next_visit: AtomicU64::new(Moment::NEVER.0),
             visit_after_next: AtomicU64::new(Moment::NEVER.0),
             stale_at: AtomicU64::new(Moment::ZERO.0),
-            spares: [(); SPARES].map(|()| SpareCount {
-                due: AtomicU64::new(Moment::ZERO.0),
-                left: AtomicU64::new(0),
-                taken_over: AtomicU64::new(0),
-            }),
+            spares: SpareCounts::new(),
             wheel: WheelRef::new(&shared),
             capacity: shared.settings.capacity.unwrap_or(0).div_ceil(shards),
             source: alarm.source,
@@ -427,54 +406,13 @@ impl Shard {
     /// Returns `false` if the shard has that one already, or the entry has expired.
     #[inline]
     pub(crate) fn leave_spare(&self, index: usize, due: Moment) -> bool {
-        let spare = &self.spares[index];
-        // Another thread may use this shard, too, and have a spare here.
-        if spare
-            .due
-            .compare_exchange(Moment::ZERO.0, due.0, SeqCst, Relaxed)
-            .is_err()
-        {
-            return false;
-        }
-        fence_in_models();
-        // A visit stores the horizon first and looks for spares then. So either it has seen this one, and not
-        // counted its entry, or the entry is seen here to have expired.
-        if due.0 <= self.horizon.load(SeqCst) {
-            self.withdraw_spare(index);
-            return false;
-        }
-        // No read-modify-write, because nobody else writes this as long as there is this spare.
-        spare.left.store(spare.left.load(Relaxed) + 1, Release);
-        true
-    }
-
-    /// Gives up a spare whose entry has expired, for a timer that therefore was not cancelled.
-    #[cold]
-    fn withdraw_spare(&self, index: usize) {
-        let mut state = lock(&self.state);
-        // Either the visit did not count this entry, or it was another one that had been taken over.
-        if state.expired_spares[index].take().is_some() {
-            state.tally.expired += 1;
-        }
-        self.spares[index].due.store(Moment::ZERO.0, Release);
-    }
-
-    /// Counts a timer that has taken over spare `index`.
-    pub(crate) fn count_take_over(&self, index: usize) {
-        let spare = &self.spares[index];
-        spare
-            .taken_over
-            .store(spare.taken_over.load(Relaxed) + 1, Relaxed);
-        spare.due.store(Moment::ZERO.0, Release);
+        self.spares.leave(index, due, &self.horizon)
     }
 
     /// Cancels the entry of spare `index`, if it is still there. Its timer has been counted already.
     pub(crate) fn cancel_spare(&self, index: usize, key: Key, due: Moment) {
         let mut guard = lock(&self.state);
-        // The spare that was here before may have been taken over, and have expired since.
-        self.count_late_expiry(&mut guard);
-        guard.expired_spares[index] = None;
-        self.spares[index].due.store(Moment::ZERO.0, Release);
+        self.spares.give_up(index);
         let removed = self.wheel_of(&mut guard, due).map(|wheel| {
             let waker = wheel.remove(key);
             (waker, self.release_arena(wheel))
@@ -483,37 +421,19 @@ impl Shard {
         drop(removed);
     }
 
-    /// Counts the timers that had taken over a spare as its entry expired.
-    fn count_late_expiry(&self, state: &mut State) {
-        for (spare, expired) in self.spares.iter().zip(&mut state.expired_spares) {
-            // As long as the spare is there, its timer stays one that was cancelled.
-            let spare_due = Moment(spare.due.load(Acquire));
-            if expired.take_if(|due| *due != spare_due).is_some() {
-                state.tally.expired += 1;
-            }
-        }
-    }
-
-    /// Returns when the spares are due whose entries have not expired.
-    pub(crate) fn spares_due(&self) -> impl Iterator<Item = Moment> {
-        let dues = self.spares.iter().map(|spare| Moment(spare.due.load(Relaxed)));
-        dues.filter(|due| *due > self.horizon())
-    }
-
     /// Returns the shard's counts, the number of pending timers and the size of the arena in bytes. Once the
     /// shard has ended, the wheel has its counts.
     pub(crate) fn usage(&self) -> Usage {
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         if state.has_ended {
             return Usage::default();
         }
-        self.count_late_expiry(&mut state);
         let wheel = state.wheel.as_ref();
         Usage {
             tally: self.tally(&state),
             pending: wheel
                 .map_or(0, TimingWheel::len)
-                .saturating_sub(self.spares_due().count()),
+                .saturating_sub(self.spares.dues().count()),
             arena_bytes: wheel.map_or(0, TimingWheel::arena_bytes),
         }
     }
@@ -522,11 +442,7 @@ impl Shard {
     /// decreases.
     fn tally(&self, state: &State) -> Tally {
         let mut tally = state.tally;
-        for spare in &self.spares {
-            // Read in this order, they never show a spare that has been left again before it was taken over.
-            tally.cancelled += spare.left.load(Acquire);
-            tally.registered += spare.taken_over.load(Relaxed);
-        }
+        self.spares.add_to(&mut tally);
         tally
     }
 
@@ -554,7 +470,9 @@ impl Shard {
         let state = &mut *guard;
         // A turn that was cut short comes to the same tick again.
         if begin > self.horizon() {
-            state.uncounted += self.move_horizon(begin, state);
+            // Stored before spares are claimed, as `SpareCounts::leave` requires.
+            self.horizon.store(begin.0, SeqCst);
+            state.uncounted += self.spares.claim(begin);
         }
         let Some(wheel) = &mut state.wheel else {
             return Turn::default();
@@ -576,29 +494,6 @@ impl Shard {
         turn
     }
 
-    /// Publishes the horizon. Returns the number of entries due by then that are not to be counted: those of
-    /// spares, whose timers have been cancelled.
-    fn move_horizon(&self, begin: Moment, state: &mut State) -> usize {
-        let former = self.horizon();
-        // Stored before spares are looked for, as `leave_spare` requires.
-        self.horizon.store(begin.0, SeqCst);
-        fence_in_models();
-        self.count_late_expiry(state);
-        let mut uncounted = 0;
-        for (spare, expired) in self.spares.iter().zip(&mut state.expired_spares) {
-            let due = Moment(spare.due.load(SeqCst));
-            // If it was due before, it has been seen by an earlier visit.
-            if former < due && due <= begin {
-                // Another timer has taken that spare over, and left this one, since `count_late_expiry` looked.
-                if expired.replace(due).is_some() {
-                    state.tally.expired += 1;
-                }
-                uncounted += 1;
-            }
-        }
-        uncounted
-    }
-
     /// Ends the shard, because its engine ends. Appends the wakers of all entries to `wakers`, for the caller
     /// to wake, so that their futures go on elsewhere.
     pub(crate) fn end(&self, wakers: &mut Vec<Waker>) {
@@ -616,8 +511,6 @@ impl Shard {
         let wheel = state.wheel.take();
         let in_turn = wheel.as_ref().filter(|_| is_mid_turn);
         let due = in_turn.map_or(0, |wheel| wheel.due_by(self.clock.tick_at(horizon)));
-        self.count_late_expiry(&mut state);
-        state.expired_spares = [None; SPARES];
         let Tally {
             registered, expired, ..
         } = self.tally(&state);

@@ -24,8 +24,9 @@ use std::{
 
 use super::{
     clock::{Moment, Nanos},
-    shard::{SPARES, Shard},
+    shard::Shard,
     shared::WheelId,
+    spare_counts::SPARES,
     sync::Arc,
     timing_wheel::Key,
     waker_id::WakerId,
@@ -90,7 +91,7 @@ impl Spares {
         // The first is mostly that of an inner timer, which ends before the outer one, and starts before it, too.
         for (index, kept) in self.kept.borrow_mut().iter_mut().enumerate() {
             if let Some(spare) = kept.take_if(|spare| fits(spare)) {
-                spare.shard.count_take_over(index);
+                spare.shard.spares.take_over(index, spare.due);
                 return Some(spare);
             }
         }

@@ -211,7 +211,7 @@ impl Snapshot {
     /// Adds the timers of a shard, but for its spares, which are told by the ticks at which their entries are due.
     /// Returns how many there are.
     fn add(&mut self, shard: &Shard) -> usize {
-        let mut spares: Vec<_> = shard.spares_due().map(|due| shard.clock.tick_at(due)).collect();
+        let mut spares: Vec<_> = shard.spares.dues().map(|due| shard.clock.tick_at(due)).collect();
         let mut pending = 0;
         let now = shard.alarm.now();
         let bounds = BOUNDS.map(Duration::from_millis);

@@ -4,6 +4,7 @@ mod alarm;
 mod end;
 mod horizon;
 mod refusal;
+mod spares;
 mod task;
 mod unreliable;
 mod world;

@@ -2,8 +2,9 @@
 //! are the runtime's tasks.
 
 use std::{
+    mem,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     task::{Poll, Waker},
@@ -22,7 +23,7 @@ use crate::{
         engine::Engine,
         registry,
         shard::Shard,
-        shared::{Settings, Shared, WheelId, WheelRef},
+        shared::{Settings, Shared, Tally, WheelId, WheelRef},
         sync::{self, OnceLock},
         test_clock::Source,
         thread::with,
@@ -94,6 +95,9 @@ struct Inner {
     /// The number of threads that wait for timers. Not one of loom's atomics, because it adds nothing to what
     /// is modelled.
     sleepers: AtomicUsize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What the shard had counted after the last turn.
+    counts: Mutex<Tally>,
 }
 
 impl Shards {
@@ -111,6 +115,8 @@ impl Shards {
             shards,
             bell: Bell::new(),
             sleepers: AtomicUsize::new(0),
+            threads: Mutex::default(),
+            counts: Mutex::default(),
         }))
     }
 
@@ -132,17 +138,18 @@ impl Shards {
     }
 
     /// Runs `sleeper` on a thread of its own, beside the turns.
-    pub(super) fn spawn(&self, sleeper: impl FnOnce(&Shards) + 'static) -> JoinHandle<()> {
+    pub(super) fn spawn(&self, sleeper: impl FnOnce(&Shards) + 'static) {
         let shards = self.clone();
         shards.0.sleepers.fetch_add(1, SeqCst);
-        spawn(&self.0.runtime, move || {
+        let thread = spawn(&self.0.runtime, move || {
             // There is no engine in which to look it up.
             with(|thread| thread.remember(shards.shard()));
             sleeper(&shards);
             sync::drop_locals();
             shards.0.sleepers.fetch_sub(1, SeqCst);
             shards.0.bell.ring();
-        })
+        });
+        self.0.threads.lock().expect("nobody has panicked").push(thread);
     }
 
     /// Starts a timer, for a task that does not wait for it at once. Returns whether it is pending.
@@ -177,6 +184,11 @@ impl Shards {
             time::go_on_to(tick);
             self.turn();
         }
+        // What a timer has counted without the lock is known to whoever knows that its thread has ended.
+        let threads = mem::take(&mut *self.0.threads.lock().expect("nobody has panicked"));
+        for thread in threads {
+            thread.join().expect("it has not panicked");
+        }
         self.assert_vacant();
     }
 
@@ -192,10 +204,23 @@ impl Shards {
         let next = turn(shards, alarm, shared, &mut Driver::default(), alarm.now());
         assert_ne!(next, Next::More);
         self.assert_no_panic();
+        self.assert_no_count_decreases();
     }
 
     fn assert_no_panic(&self) {
         assert_eq!(self.shared().stats.panics.load(SeqCst), 0, "a waker has panicked");
+    }
+
+    fn assert_no_count_decreases(&self) {
+        let mut last = self.0.counts.lock().expect("nobody has panicked");
+        let counts = self.shard().usage().tally;
+        assert!(
+            counts.registered >= last.registered
+                && counts.expired >= last.expired
+                && counts.cancelled >= last.cancelled,
+            "a count has decreased"
+        );
+        *last = counts;
     }
 
     /// Asserts that no entry is left behind, and that all timers are counted.

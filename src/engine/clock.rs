@@ -324,6 +324,8 @@ pub(crate) struct Clock {
     coarse_from: u64,
     /// Delays from here on have the greatest slack.
     coarsest_from: u64,
+    /// 2^64 divided by the delay that has a slack of one tick, rounded up.
+    slacks_in_range: u64,
 }
 
 impl Clock {
@@ -339,6 +341,7 @@ impl Clock {
             last: Tick(Moment::LAST.since(origin).0 / tick),
             coarse_from: two_ticks.saturating_mul(if is_coarse { slack.divisor } else { u64::MAX }),
             coarsest_from: slack.most.0.saturating_mul(slack.divisor),
+            slacks_in_range: u64::MAX / tick.get().saturating_mul(slack.divisor) + 1,
         }
     }
 
@@ -359,13 +362,9 @@ impl Clock {
             return 1;
         }
         let delay = delay.0.min(self.coarsest_from);
-        // The binary logarithm of `delay / self.coarse_from`, rounded down, or one more than that.
-        let power = delay.ilog2() - self.coarse_from.ilog2();
-        if self.coarse_from << power > delay {
-            1 << power
-        } else {
-            2 << power
-        }
+        // By multiplication, as in `due`. Rounded up, the reciprocal adds less than a tick to the slack.
+        let slack = ((u128::from(delay) * u128::from(self.slacks_in_range)) >> 64) as u64;
+        1 << (slack | 1).ilog2()
     }
 
     /// Returns the tick in progress, rounded down so that a turn is never ahead of the clock.

@@ -34,7 +34,7 @@ impl<T> TimingWheel<T> {
             let bits = iter::successors(ring.used.next(0), |at| ring.used.next(at + 1));
             let (mut used, told) = (Vec::new(), Vec::from_iter(bits));
             for (at, bucket) in ring.buckets.iter().enumerate() {
-                let entries = list(*bucket, Place((level * ring.len + at) as u32));
+                let entries = list(*bucket, Place::new(level, at));
                 used.extend((!entries.is_empty()).then_some(at));
                 for index in entries {
                     let due = self.entries[index].due;

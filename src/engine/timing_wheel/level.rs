@@ -24,13 +24,29 @@ impl Key {
     }
 }
 
-/// The list that an entry is in: `due_at_once` or a bucket, by its ordinal. Buckets are numbered across all
-/// levels, the finest first.
+/// The list that an entry is in: `due_at_once` or a bucket, by its level and, in the lower [`Place::BITS`], its
+/// index in that level's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(pub(super) u32);
+pub(super) struct Place(u32);
 
 impl Place {
     pub(super) const DUE_AT_ONCE: Place = Place(u32::MAX);
+
+    /// Enough for the longest ring that a builder allows, and the longer the rings, the fewer levels a tick can
+    /// reach. A constant, because to shift by a variable takes three times as long.
+    const BITS: u32 = 25;
+
+    #[inline]
+    pub(super) fn new(level: usize, index: usize) -> Place {
+        Place(((level << Place::BITS) + index) as u32)
+    }
+
+    /// Returns the level and the index of a place that is a bucket.
+    #[inline]
+    pub(super) fn bucket(self) -> (usize, usize) {
+        let place = self.0 as usize;
+        (place >> Place::BITS, place & ((1 << Place::BITS) - 1))
+    }
 }
 
 /// The arena's entry for one timer.
@@ -106,8 +122,8 @@ pub(super) struct Level {
     pub(super) last_tick: Tick,
     /// How many buckets ahead of the hand a bucket is emptied: none but on the ring of later rounds.
     lead: u64,
-    /// The ordinal of the first bucket, for its [`Place`].
-    first: u32,
+    /// The place of the first bucket.
+    first: Place,
 }
 
 impl Level {
@@ -120,8 +136,7 @@ impl Level {
             shift,
             last_tick: Tick::MAX,
             lead,
-            // The longer the rings, the fewer levels a tick can reach, so this fits.
-            first: (level * len) as u32,
+            first: Place::new(level, 0),
         }
     }
 
@@ -164,7 +179,7 @@ impl Level {
 
     /// Returns the place of a tick that belongs on this level.
     pub(super) fn place(&self, due: Tick) -> Place {
-        Place(self.first + self.index(self.number(due)) as u32)
+        Place(self.first.0 + self.index(self.number(due)) as u32)
     }
 
     /// Puts an entry at the front of the bucket of its tick.
@@ -176,10 +191,13 @@ impl Level {
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
     #[inline]
     pub(super) fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
-        if self.buckets.is_empty() {
+        let at = self.index(self.number(due));
+        // A level that never had a timer has no buckets yet.
+        if at >= self.buckets.len() {
             self.allocate();
+            return self.bucket_for(due);
         }
-        let (place, at) = (self.place(due), self.index(self.number(due)));
+        let place = Place(self.first.0 + at as u32);
         let bucket = &mut self.buckets[at];
         // Tested first, because in a bucket that is in use the bitmap need not be fetched.
         if bucket.is_empty() {

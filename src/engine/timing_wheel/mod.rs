@@ -256,13 +256,6 @@ impl<T> TimingWheel<T> {
         self.levels.len() - 1
     }
 
-    /// Returns the level and the index in its ring of a place that is a bucket.
-    fn bucket_at(&self, place: Place) -> (usize, usize) {
-        // All rings have as many buckets, a power of two, so the ordinal has the level above the index.
-        let ordinal = place.0 as usize;
-        (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1))
-    }
-
     /// Links the neighbours of an entry that leaves the list `place`.
     #[inline(always)]
     fn close_gap(&mut self, place: Place, prev: u32, next: u32) {
@@ -270,7 +263,7 @@ impl<T> TimingWheel<T> {
         if place == Place::DUE_AT_ONCE {
             return self.due_at_once.unlink(&mut self.entries, prev, next);
         }
-        let (level, at) = self.bucket_at(place);
+        let (level, at) = place.bucket();
         self.levels[level].unlink(&mut self.entries, at, prev, next);
     }
 
@@ -319,7 +312,7 @@ impl<T> TimingWheel<T> {
             } else {
                 entry.place
             };
-            let (level, bucket) = self.bucket_at(place);
+            let (level, bucket) = place.bucket();
             // Later rounds are a ring of ours. A reader knows the levels that the builder was given.
             Some(Site {
                 due: entry.due,

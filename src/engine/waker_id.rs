@@ -31,30 +31,31 @@ impl WakerId {
     #[inline]
     pub(crate) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
         let clone = waker.clone();
-        // An address identifies a task while the task exists, and the clone keeps alive only the one at its own
-        // address. Where the compiler has made two copies of one vtable, as for `block_on` in release builds,
-        // the clone has the other copy, but the task will poll with this one.
-        let polled = if clone.data() == waker.data() {
-            waker
-        } else {
-            &clone
+        // Not by the clone's vtable: where the compiler has made two copies of one, as for `block_on` in release
+        // builds, the clone has the other copy, but the task will poll with this one.
+        let id = match known_vtable(waker) {
+            // An address identifies a task while the task exists, and the clone keeps alive only the one at its own
+            // address.
+            Some(index) if clone.data() == waker.data() => WakerId::at_index(waker, index),
+            _ => WakerId::UNKNOWN,
         };
-        let id = WakerId::at_index(polled, known_vtable(polled));
         (clone, id)
     }
 
     /// Identifies the task that a waker wakes, and learns the waker's vtable if there is room.
     pub(crate) fn learn(waker: &Waker) -> WakerId {
-        WakerId::at_index(waker, known_vtable(waker).or_else(|| add_vtable(waker)))
+        let index = known_vtable(waker).or_else(|| add_vtable(waker));
+        index.map_or(WakerId::UNKNOWN, |index| WakerId::at_index(waker, index))
     }
 
     #[inline]
-    fn at_index(waker: &Waker, index: Option<usize>) -> WakerId {
+    fn at_index(waker: &Waker, index: usize) -> WakerId {
         let address = waker.data().addr() as u64;
-        match index {
-            // The lowest bits are free for the index only if the address is aligned.
-            Some(index) if address % VTABLE_COUNT == 0 => WakerId(address | index as u64),
-            _ => WakerId::UNKNOWN,
+        // The lowest bits are free for the index only if the address is aligned.
+        if address % VTABLE_COUNT == 0 {
+            WakerId(address | index as u64)
+        } else {
+            WakerId::UNKNOWN
         }
     }
 

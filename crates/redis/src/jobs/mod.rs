@@ -18,7 +18,6 @@ use crate::{
     server::{connection::Connection, erased::connected, eviction::Eviction, notifications::Notifications},
 };
 
-mod claim;
 mod report;
 mod settings;
 mod stats;
@@ -29,11 +28,10 @@ use settings::HandleSettings;
 use stats::QueueLabels;
 use store::{
     batcher::BATCH,
-    change::{Cancel, Change, Edit, EditDead, Schedule, When},
+    change::{self, Change, When},
     listing,
     nearby::Nearby,
     queue::Queue,
-    sampling,
 };
 
 /// The longest id of a job that is repeated, to which its deaths add when it was due.
@@ -333,7 +331,7 @@ impl<C> DelayedJobs<C> {
                 allowed: "up to max_payload, which is at most 16 MiB",
             });
         }
-        self.change(id, &Schedule { id, when, payload }).await
+        self.change(id, change::schedule(id, when, payload)).await
     }
 
     /// Changes the due time of a waiting job to `delay` from now, whether that is earlier or later than
@@ -343,7 +341,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
-        let moved = self.change(id, &Edit::Reschedule { id, delay }).await?;
+        let moved = self.change(id, change::reschedule(id, delay)).await?;
         self.expect_job(moved, id, delay);
         Ok(moved)
     }
@@ -377,7 +375,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn cancel(&self, id: &str) -> Result<Cancelled, Error> {
-        self.change(id, &Cancel { id }).await
+        self.change(id, change::cancel(id)).await
     }
 
     /// Makes a dead job wait again, due now and with no attempts counted. Returns `false` if it is not dead.
@@ -386,7 +384,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
-        let revived = self.change(id, &Edit::Revive { id }).await?;
+        let revived = self.change(id, change::revive(id)).await?;
         self.expect_job(revived, id, Duration::ZERO);
         Ok(revived)
     }
@@ -399,7 +397,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive_dead(&self, limit: usize) -> Result<u64, Error> {
-        let revived = self.edit_dead(limit, |count| EditDead::Revive { count }).await;
+        let revived = self.change_dead(limit, change::revive_dead).await;
         self.queue.expect_jobs();
         revived
     }
@@ -410,7 +408,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge(&self, id: &str) -> Result<bool, Error> {
-        self.change(id, &Edit::Purge { id }).await
+        self.change(id, change::purge(id)).await
     }
 
     /// Removes up to `limit` dead jobs permanently, the oldest of a partition first, and returns how many they
@@ -422,7 +420,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge_dead(&self, limit: usize) -> Result<u64, Error> {
-        self.edit_dead(limit, |count| EditDead::Purge { count }).await
+        self.change_dead(limit, change::purge_dead).await
     }
 
     /// Pauses the queue for all programs. Returns `true` unless it was paused already.
@@ -436,7 +434,7 @@ impl<C> DelayedJobs<C> {
     /// Returns the errors of [`schedule`](DelayedJobs::schedule). Some partitions may be paused then, and it
     /// is safe to call it again.
     pub async fn pause(&self) -> Result<bool, Error> {
-        self.queue.edit_all(Edit::Pause).await
+        self.queue.change_all(change::pause()).await
     }
 
     /// Lets a [paused](DelayedJobs::pause) queue go on. Returns `true` if it was paused.
@@ -446,24 +444,24 @@ impl<C> DelayedJobs<C> {
     /// Returns the errors of [`schedule`](DelayedJobs::schedule). Some partitions may go on then, and it is
     /// safe to call it again.
     pub async fn resume(&self) -> Result<bool, Error> {
-        let resumed = self.queue.edit_all(Edit::Resume).await?;
+        let resumed = self.queue.change_all(change::resume()).await?;
         self.queue.expect_jobs();
         Ok(resumed)
     }
 
-    async fn change<A: Change>(&self, id: &str, change: &A) -> Result<A::Answer, Error> {
+    async fn change<A: Send + 'static>(&self, id: &str, change: Change<A>) -> Result<A, Error> {
         check_id(id)?;
         self.queue.change(self.queue.partition(id), change).await
     }
 
     /// Makes a change to up to `limit` dead jobs, in the order of the partitions.
-    async fn edit_dead(&self, limit: usize, edit: fn(u64) -> EditDead) -> Result<u64, Error> {
+    async fn change_dead(&self, limit: usize, change: fn(u64) -> Change<u64>) -> Result<u64, Error> {
         let mut left = limit as u64;
         for partition in &self.queue.partitions {
             let mut is_empty = false;
             while left > 0 && !is_empty {
                 let batch = left.min(BATCH as u64);
-                let changed = self.queue.change(partition, &edit(batch)).await?;
+                let changed = self.queue.change(partition, change(batch)).await?;
                 left -= changed;
                 is_empty = changed < batch;
             }
@@ -499,7 +497,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn counts(&self) -> Result<Counts, Error> {
-        sampling::counts(&self.queue).await
+        listing::counts(&self.queue).await
     }
 
     /// Asks Redis how many jobs wait, run and are dead, and how late the oldest due one is, in constant time.
@@ -525,7 +523,7 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub async fn sample(&self) -> Result<QueueSample, Error> {
-        sampling::sample(&self.queue).await
+        listing::sample(&self.queue).await
     }
 
     /// Samples the queue at once, and then every `period`.
@@ -555,7 +553,7 @@ impl<C> DelayedJobs<C> {
     #[track_caller]
     pub fn sample_every(&self, period: Duration) -> impl Future<Output = ()> + Send + use<C> {
         assert!(!period.is_zero(), "a queue cannot be sampled all the time");
-        sampling::sample_every(Arc::downgrade(&self.queue), period)
+        listing::sample_every(Arc::downgrade(&self.queue), period)
     }
 
     /// Returns what an exporter reports of this queue, as a source for `WheelCollector::and_source` of

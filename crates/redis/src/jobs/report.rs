@@ -101,11 +101,11 @@ pub struct WaitingJob {
 /// A job that was buried or has used up its attempts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadJob {
-    pub(super) id: String,
-    pub(super) payload: Vec<u8>,
-    pub(super) attempts: u32,
-    pub(super) died_at: SystemTime,
-    pub(super) error: Option<String>,
+    pub(crate) id: String,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) attempts: u32,
+    pub(crate) died_at: SystemTime,
+    pub(crate) error: Option<String>,
 }
 
 impl DeadJob {

@@ -10,10 +10,10 @@ use crate::{
 };
 
 /// The longest interval between two looks at a partition, and the interval while the partition is idle.
-pub(super) const INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The largest number of partitions that a worker can still sweep.
-pub(super) const MAX_PARTITIONS: usize = 1024;
+pub(crate) const MAX_PARTITIONS: usize = 1024;
 /// The largest payload that may be allowed, because it is one answer on a connection that is shared.
 const LARGEST_PAYLOAD: usize = 16 << 20;
 /// The longest lease.
@@ -33,15 +33,15 @@ fn wrong(setting: &'static str, value: String, allowed: &'static str) -> Result<
 
 /// The settings of a queue's handle.
 #[derive(Clone, Debug)]
-pub(super) struct HandleSettings {
-    pub(super) partitions: usize,
-    pub(super) notifications: Option<Notifications>,
-    pub(super) max_payload: usize,
-    pub(super) answer_within: Duration,
+pub(crate) struct HandleSettings {
+    pub(crate) partitions: usize,
+    pub(crate) notifications: Option<Notifications>,
+    pub(crate) max_payload: usize,
+    pub(crate) answer_within: Duration,
     /// How many dead jobs the queue keeps and for how long, if this handle says so.
-    pub(super) keep_dead: Option<(u64, Duration)>,
+    pub(crate) keep_dead: Option<(u64, Duration)>,
     /// How many jobs of the queue run at once, or `u64::MAX` for any number, if this handle says so.
-    pub(super) max_running: Option<u64>,
+    pub(crate) max_running: Option<u64>,
 }
 
 impl Default for HandleSettings {
@@ -58,7 +58,7 @@ impl Default for HandleSettings {
 }
 
 impl HandleSettings {
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
             return wrong("partitions", self.partitions.to_string(), "1 to 1024");
         }
@@ -80,7 +80,7 @@ impl HandleSettings {
     }
 
     /// Returns how many jobs of each partition run at once, if this handle says so.
-    pub(super) fn max_running_of_each(&self) -> Result<Option<u64>, Error> {
+    pub(crate) fn max_running_of_each(&self) -> Result<Option<u64>, Error> {
         let Some(most) = self.max_running else {
             return Ok(None);
         };
@@ -98,14 +98,14 @@ impl HandleSettings {
 
 /// The settings of a worker.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WorkerSettings {
-    pub(super) lease: Duration,
-    pub(super) attempts: u32,
+pub(crate) struct WorkerSettings {
+    pub(crate) lease: Duration,
+    pub(crate) attempts: u32,
     /// How many jobs the consumer works on at once, if it is said.
-    pub(super) concurrency: Option<usize>,
-    pub(super) prefetch: usize,
-    pub(super) look_ahead: Duration,
-    pub(super) time_limit: Option<Duration>,
+    pub(crate) concurrency: Option<usize>,
+    pub(crate) prefetch: usize,
+    pub(crate) look_ahead: Duration,
+    pub(crate) time_limit: Option<Duration>,
 }
 
 impl Default for WorkerSettings {
@@ -122,7 +122,7 @@ impl Default for WorkerSettings {
 }
 
 impl WorkerSettings {
-    pub(super) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
+    pub(crate) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
         let shortest = shortest_lease(wheel.tick_duration());
         if !(shortest..=DAY).contains(&self.lease) {
             return Err(Error::InvalidTtl {

@@ -32,26 +32,26 @@ const BUCKETS: usize = 12;
 const LATEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Default)]
-pub(super) struct QueueStats {
+pub(crate) struct QueueStats {
     /// Deliveries by lateness: first attempts, and later ones.
     deliveries: [[Counter; BUCKETS]; 2],
     /// The lateness of all deliveries in microseconds.
     lateness: Counter,
-    pub(super) renewals: Renewals,
-    pub(super) lost: Counter,
+    pub(crate) renewals: Renewals,
+    pub(crate) lost: Counter,
     sampled: Mutex<Option<(Instant, QueueSample)>>,
 }
 
 impl QueueStats {
     /// Counts a delivery of a job.
-    pub(super) fn delivered(&self, lateness: Duration, was_delivered: bool) {
+    pub(crate) fn delivered(&self, lateness: Duration, was_delivered: bool) {
         let micros = lateness.min(LATEST).as_micros() as u64;
         let bucket = LIMITS.partition_point(|limit| *limit < micros);
         self.deliveries[usize::from(was_delivered)][bucket].increment();
         self.lateness.add(micros);
     }
 
-    pub(super) fn sampled(&self, asked: Instant, sample: QueueSample) {
+    pub(crate) fn sampled(&self, asked: Instant, sample: QueueSample) {
         let mut sampled = self.sampled.lock();
         // An answer that was overtaken is older than what is known.
         if sampled.is_none_or(|(known, _)| known <= asked) {
@@ -133,13 +133,13 @@ fn list_sample(list: &mut List, asked: Instant, QueueSample { counts, oldest_due
 
 /// What names the values of a queue.
 #[derive(Clone, Debug)]
-pub(super) struct QueueLabels {
+pub(crate) struct QueueLabels {
     wheel: String,
     queue: String,
 }
 
 impl QueueLabels {
-    pub(super) fn new(wheel: &Wheel, queue: &str) -> QueueLabels {
+    pub(crate) fn new(wheel: &Wheel, queue: &str) -> QueueLabels {
         QueueLabels {
             wheel: wheel.name().unwrap_or_default().to_owned(),
             queue: queue.to_owned(),
@@ -147,7 +147,7 @@ impl QueueLabels {
     }
 
     /// Returns everything that is counted of the queue, sorted by name.
-    pub(super) fn exported(&self, stats: &QueueStats) -> Vec<Exported> {
+    pub(crate) fn exported(&self, stats: &QueueStats) -> Vec<Exported> {
         let mut list = List::new(vec![("wheel", self.wheel.clone()), ("queue", self.queue.clone())]);
         stats.list(&mut list);
         list.sorted()

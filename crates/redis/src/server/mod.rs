@@ -1,6 +1,5 @@
 //! How this crate talks to Redis. It knows neither leases nor jobs.
 
-pub(crate) mod answer;
 pub(crate) mod connection;
 pub(crate) mod erased;
 pub(crate) mod eviction;

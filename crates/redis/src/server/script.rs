@@ -1,6 +1,7 @@
-//! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it.
+//! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it. `Call`: one call of it,
+//! with its keys and arguments, and how its answer is read.
 
-use std::sync::OnceLock;
+use std::{sync::OnceLock, time::Duration};
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
@@ -162,6 +163,48 @@ impl Call {
     }
 }
 
+/// The largest number that scripts are sent, because Lua represents it exactly.
+pub(crate) const LARGEST_NUMBER: u64 = 9_000_000_000_000_000;
+
+/// Returns microseconds as scripts are sent them, rounded up so that nothing is early.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    let micros = duration.as_nanos().div_ceil(1000);
+    micros.min(u128::from(LARGEST_NUMBER)) as u64
+}
+
+/// Returns the text of an answer or of a part of one.
+pub(crate) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+/// Returns the text of a part of an answer that another program may have stored.
+pub(crate) fn lossy(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}
+
+/// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may
+/// contain payloads.
+pub(crate) fn unexpected(answer: &Value) -> Error {
+    let form = match answer {
+        Value::Nil => "nothing".to_owned(),
+        Value::Int(_) => "an integer".to_owned(),
+        Value::BulkString(bytes) => format!("a string of {} bytes", bytes.len()),
+        Value::Array(values) => format!("an array of {} elements", values.len()),
+        _ => "an answer of another type".to_owned(),
+    };
+    Error::Redis(RedisError::from((
+        ErrorKind::UnexpectedReturnType,
+        "not the answer of this script",
+        form,
+    )))
+}
+
 #[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
@@ -197,5 +240,15 @@ mod tests {
     #[should_panic(expected = "assertion failed")]
     fn another_key_is_refused() {
         SCRIPT.with_keys([("b", text())]);
+    }
+
+    #[test]
+    fn an_unexpected_answer_is_described_and_not_shown() {
+        let payload = Value::BulkString(b"SECRET".to_vec());
+        for answer in [payload.clone(), Value::Array(vec![Value::Nil, payload])] {
+            let error = unexpected(&answer);
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("SECRET") && !text.contains("83, 69"), "{text}");
+        }
     }
 }

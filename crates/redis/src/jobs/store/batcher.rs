@@ -21,23 +21,22 @@ use crate::{
     mutex::Mutex,
     per_runtime::{Guard, PerRuntime},
     server::{
-        answer::{text, unexpected},
         erased::AnyConnection,
         retry::ask,
-        script::Call,
+        script::{Call, text, unexpected},
     },
     timers,
 };
 
 /// The largest number of jobs that a script looks at.
-pub(in crate::jobs) const BATCH: usize = 100;
+pub(crate) const BATCH: usize = 100;
 /// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other
 /// operation fails with it.
 const BATCH_BYTES: usize = 256 << 10;
 /// How long after its deadline an operation is answered, unless the runtime that sends it has come to a stop.
 const OVERTIME: Duration = Duration::from_secs(1);
 
-pub(in crate::jobs) struct Batcher {
+pub(crate) struct Batcher {
     server: Arc<dyn AnyConnection>,
     /// What every call begins with: the script and the keys of the partition.
     call: Call,
@@ -62,7 +61,7 @@ struct Reply {
 }
 
 /// A change that waits to be sent or answered.
-pub(in crate::jobs) struct Operation {
+pub(crate) struct Operation {
     arguments: Vec<Vec<u8>>,
     asked: Instant,
     /// When the answer becomes useless.
@@ -73,16 +72,17 @@ pub(in crate::jobs) struct Operation {
 
 impl Operation {
     /// Creates an operation. `answered` is called exactly once, with no lock of a batcher held.
-    pub(in crate::jobs) fn new<C: Change>(
-        change: &C,
+    pub(crate) fn new<A: 'static>(
+        change: Change<A>,
         deadline: Instant,
-        answered: impl FnOnce(Result<C::Answer, Error>) + Send + 'static,
+        answered: impl FnOnce(Result<A, Error>) + Send + 'static,
     ) -> Operation {
-        let read = |Reply { number, sent }| {
-            C::read(number, sent).ok_or_else(|| unexpected(&Value::Int(number as i64)))
+        let (arguments, read) = change.request();
+        let read = move |Reply { number, sent }| {
+            read(number, sent).ok_or_else(|| unexpected(&Value::Int(number as i64)))
         };
         Operation {
-            arguments: change.request(),
+            arguments,
             asked: Instant::now(),
             deadline,
             answered: Some(Box::new(move |reply| answered(reply.and_then(read)))),
@@ -114,7 +114,7 @@ impl Drop for Operation {
 impl Batcher {
     /// Creates a batcher whose calls begin with `call`, and then with their name and the channel on which workers
     /// are told.
-    pub(in crate::jobs) fn new(
+    pub(crate) fn new(
         server: Arc<dyn AnyConnection>,
         call: Call,
         channel: String,
@@ -131,11 +131,7 @@ impl Batcher {
     }
 
     /// Adds operations to the lane of a runtime. They are sent together if they fit into one batch.
-    pub(in crate::jobs) fn push(
-        self: &Arc<Self>,
-        runtime: &Handle,
-        operations: impl IntoIterator<Item = Operation>,
-    ) {
+    pub(crate) fn push(self: &Arc<Self>, runtime: &Handle, operations: impl IntoIterator<Item = Operation>) {
         let mut operations = operations.into_iter().peekable();
         if operations.peek().is_none() {
             return;
@@ -156,11 +152,11 @@ impl Batcher {
     }
 
     /// Pushes a change, to be sent on the current runtime, and returns a future that waits for its answer.
-    pub(in crate::jobs) fn submit<C: Change>(
+    pub(crate) fn submit<A: Send + 'static>(
         self: &Arc<Self>,
-        change: &C,
+        change: Change<A>,
         deadline: Instant,
-    ) -> Result<impl Future<Output = Result<C::Answer, Error>> + use<C>, Error> {
+    ) -> Result<impl Future<Output = Result<A, Error>> + use<A>, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::NoRuntime);
         };

@@ -13,7 +13,7 @@ use crate::{error::Error, server::names::Nonce};
 /// The largest number of calls in a row whose outcome is unknown.
 const UNKNOWN: usize = 16;
 
-pub(in crate::jobs) struct CallNames {
+pub(crate) struct CallNames {
     /// Under which Redis stores the last call.
     name: Nonce,
     call: Nonce,
@@ -23,14 +23,14 @@ pub(in crate::jobs) struct CallNames {
 
 /// A call of a sender.
 #[derive(Clone, Debug)]
-pub(in crate::jobs) struct CallName {
-    pub(in crate::jobs) sequence: String,
+pub(crate) struct CallName {
+    pub(crate) sequence: String,
     /// The token under which the jobs of a take are held.
-    pub(in crate::jobs) token: Arc<str>,
+    pub(crate) token: Arc<str>,
 }
 
 impl CallNames {
-    pub(in crate::jobs) fn new() -> CallNames {
+    pub(crate) fn new() -> CallNames {
         CallNames {
             name: Nonce::new(),
             call: Nonce::new(),
@@ -39,12 +39,12 @@ impl CallNames {
     }
 
     /// Begins the next call.
-    pub(in crate::jobs) fn next_call(&mut self) {
+    pub(crate) fn next_call(&mut self) {
         self.call = Nonce::new();
     }
 
     /// Returns everything by which Redis knows the call.
-    pub(in crate::jobs) fn call_name(&self) -> CallName {
+    pub(crate) fn call_name(&self) -> CallName {
         CallName {
             sequence: self.sequence(),
             token: self.call.to_string().into(),
@@ -53,7 +53,7 @@ impl CallNames {
 
     /// Returns the call's first argument: its name, that of the sender, and those of the calls that Redis may
     /// have stored.
-    pub(in crate::jobs) fn sequence(&self) -> String {
+    pub(crate) fn sequence(&self) -> String {
         let mut sequence = format!("{}@{}", self.call, self.name);
         for before in &self.before {
             sequence.push(' ');
@@ -63,13 +63,13 @@ impl CallNames {
     }
 
     /// Records that the call was answered and stored.
-    pub(in crate::jobs) fn stored(&mut self) {
+    pub(crate) fn stored(&mut self) {
         self.before.clear();
         self.before.push(self.call);
     }
 
     /// Records that the call failed, and that nobody repeats it.
-    pub(in crate::jobs) fn given_up(&mut self) {
+    pub(crate) fn given_up(&mut self) {
         self.before.push(self.call);
         if self.before.len() > UNKNOWN {
             *self = CallNames::new();
@@ -78,7 +78,7 @@ impl CallNames {
 
     /// Continues as another sender if Redis refused the call because of what a copy of this process has sent.
     /// Returns whether it did, so that the call can be sent again.
-    pub(in crate::jobs) fn renew_if_copied(&mut self, error: &Error) -> bool {
+    pub(crate) fn renew_if_copied(&mut self, error: &Error) -> bool {
         let refused = is_stale(error);
         if refused {
             *self = CallNames::new();

@@ -1,79 +1,73 @@
-//! The changes that `scripts/schedule.lua` and `scripts/update.lua` make, each with its arguments and its answer.
+//! `Change`: what `scripts/schedule.lua` and `scripts/update.lua` do, a function for each, with its arguments and
+//! its answer.
 
-use std::{
-    iter::once,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use super::claim::{Claim, JobLease};
 use crate::{
-    jobs::{
-        claim::{Claim, JobLease},
-        report::{Cancelled, Repeated},
+    jobs::report::{Cancelled, Repeated},
+    server::{
+        names::Nonce,
+        script::{LARGEST_NUMBER, micros},
     },
-    server::names::Nonce,
 };
 
 /// The longest error in bytes that is kept of a job.
 const LONGEST_ERROR: usize = 1024;
 
-/// The largest number that scripts are sent, because Lua represents it exactly.
-const LARGEST_NUMBER: u64 = 9_000_000_000_000_000;
-
-/// Returns microseconds, rounded up so that nothing is early.
-pub(super) fn micros(duration: Duration) -> u64 {
-    let micros = duration.as_nanos().div_ceil(1000);
-    micros.min(u128::from(LARGEST_NUMBER)) as u64
-}
-
-/// Returns microseconds since 1970, rounded up, and zero for an earlier time.
-fn micros_of(time: SystemTime) -> u64 {
-    micros(time.duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-/// What a script is asked to do to a job or to a partition, in a batch with others.
-pub(in crate::jobs) trait Change {
-    /// What became of it.
-    type Answer: Send + 'static;
-
+/// What a script is asked to do to a job or to a partition, in a batch with others, and what it answers.
+#[derive(Clone)]
+pub(crate) struct Change<A> {
+    /// The name under which the script knows it, and its arguments by the names that they have there.
+    name: &'static str,
+    arguments: Vec<Argument>,
+    read: Read<A>,
     /// Whether it adds a job, which Redis refuses when it is out of memory.
-    const ADDS: bool = false;
+    pub(crate) adds_job: bool,
+}
 
-    /// Returns the name under which the script knows it, and its arguments by the names that they have there.
-    fn parts(&self) -> (&'static str, Vec<Argument>);
+type Argument = (&'static str, Vec<u8>);
 
-    /// Returns the name and the arguments as they are sent.
-    fn request(&self) -> Vec<Vec<u8>> {
-        let (name, arguments) = self.parts();
-        let arguments = arguments.into_iter().map(|(_, argument)| argument);
-        once(name.into()).chain(arguments).collect()
+/// Reads the number that the script answers to a request that was first sent at that instant.
+type Read<A> = fn(u64, Instant) -> Option<A>;
+
+impl<A> Change<A> {
+    fn new(name: &'static str, arguments: Vec<Argument>, read: Read<A>) -> Change<A> {
+        Change {
+            name,
+            arguments,
+            read,
+            adds_job: false,
+        }
     }
 
-    /// Reads the number that the script answers, to a request that was first sent at `sent`.
-    fn read(answer: u64, sent: Instant) -> Option<Self::Answer>;
+    /// Returns the name and the arguments as they are sent, and what reads the answer.
+    pub(crate) fn request(self) -> (Vec<Vec<u8>>, Read<A>) {
+        let arguments = self.arguments.into_iter().map(|(_, argument)| argument);
+        (
+            [self.name.into()].into_iter().chain(arguments).collect(),
+            self.read,
+        )
+    }
 }
 
-pub(in crate::jobs) type Argument = (&'static str, Vec<u8>);
-
-fn number(value: u64) -> Vec<u8> {
-    value.min(LARGEST_NUMBER).to_string().into_bytes()
+fn number(name: &'static str, value: u64) -> Argument {
+    (name, value.min(LARGEST_NUMBER).to_string().into_bytes())
 }
 
-fn time(value: Duration) -> Vec<u8> {
-    number(micros(value))
+fn time(name: &'static str, value: Duration) -> Argument {
+    number(name, micros(value))
 }
 
-/// Schedules a job under an id.
+fn text(name: &'static str, value: &str) -> Argument {
+    (name, value.into())
+}
+
+/// When a new job is due.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) struct Schedule<'a> {
-    pub(in crate::jobs) id: &'a str,
-    pub(in crate::jobs) when: When,
-    pub(in crate::jobs) payload: &'a [u8],
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) enum When {
+pub(crate) enum When {
     In(Duration),
     At(SystemTime),
     /// After `first`, and then again and again.
@@ -83,110 +77,61 @@ pub(in crate::jobs) enum When {
     },
 }
 
-impl Change for Schedule<'_> {
-    type Answer = Repeated;
-
-    const ADDS: bool = true;
-
-    fn parts(&self) -> (&'static str, Vec<Argument>) {
-        let (name, micros, every) = match self.when {
-            When::In(delay) => ("in", micros(delay), 0),
-            When::At(time) => ("at", micros_of(time), 0),
-            When::Every { first, every } => ("every", micros(first), micros(every)),
-        };
-        let arguments = vec![
-            ("id", self.id.into()),
-            ("micros", number(micros)),
-            ("every", number(every)),
-            ("body", self.payload.to_vec()),
-        ];
-        (name, arguments)
-    }
-
-    fn read(answer: u64, _: Instant) -> Option<Repeated> {
-        [Repeated::Taken, Repeated::New, Repeated::Same, Repeated::Changed]
-            .get(answer as usize)
-            .copied()
+/// Schedules a job under an id.
+pub(crate) fn schedule(id: &str, when: When, payload: &[u8]) -> Change<Repeated> {
+    let (name, at, every) = match when {
+        When::In(delay) => ("in", delay, Duration::ZERO),
+        // One before 1970 is due now.
+        When::At(time) => (
+            "at",
+            time.duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Duration::ZERO,
+        ),
+        When::Every { first, every } => ("every", first, every),
+    };
+    let body = ("body", payload.to_vec());
+    let arguments = vec![text("id", id), time("micros", at), time("every", every), body];
+    let change = Change::new(name, arguments, |answer, _| {
+        let answers = [Repeated::Taken, Repeated::New, Repeated::Same, Repeated::Changed];
+        answers.get(answer as usize).copied()
+    });
+    Change {
+        adds_job: true,
+        ..change
     }
 }
 
-/// Lets a worker hold a job that it has claimed for the time of a lease, from when the request was sent.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) enum Hold<'a> {
-    Start {
-        job: &'a JobLease,
-        lease: Duration,
-        attempts: u32,
-    },
-    Renew {
-        job: &'a JobLease,
-        lease: Duration,
-    },
-}
-
-/// What became of a job that a worker was to hold.
+/// Whether a worker may go on to hold a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::jobs) enum Held {
+pub(crate) enum Hold {
     /// It was cancelled or rescheduled, its lease has run out, or nothing may start.
     Refused,
+    /// For the time of a lease from when the request was sent.
     Since(Instant),
 }
 
-impl Change for Hold<'_> {
-    type Answer = Held;
-
-    fn parts(&self) -> (&'static str, Vec<Argument>) {
-        match *self {
-            Hold::Start { job, lease, attempts } => {
-                let limit = ("limit", number(attempts.into()));
-                ("start", of_holder(job, [("lease", time(lease)), limit]))
-            }
-            Hold::Renew { job, lease } => ("renew", of_holder(job, [("lease", time(lease))])),
-        }
-    }
-
-    fn read(answer: u64, sent: Instant) -> Option<Held> {
-        [Held::Refused, Held::Since(sent)].get(answer as usize).copied()
-    }
+fn hold<const N: usize>(name: &'static str, job: &JobLease, more: [Argument; N]) -> Change<Hold> {
+    let read: Read<Hold> = |answer, sent| [Hold::Refused, Hold::Since(sent)].get(answer as usize).copied();
+    Change::new(name, of_holder(job, more), read)
 }
 
-/// Ends the hold of a worker on a job.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) struct Finish<'a> {
-    pub(in crate::jobs) job: &'a JobLease,
-    pub(in crate::jobs) how: How<'a>,
+/// Starts a claimed job, which may have so many attempts.
+pub(crate) fn start(job: &JobLease, lease: Duration, attempts: u32) -> Change<Hold> {
+    hold(
+        "start",
+        job,
+        [time("lease", lease), number("allowed", attempts.into())],
+    )
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) enum How<'a> {
-    Done,
-    Retry {
-        delay: Duration,
-        error: &'a str,
-    },
-    Bury {
-        error: &'a str,
-    },
-    Snooze {
-        delay: Duration,
-    },
-    /// Takes back a start, of a job that may have been delivered before.
-    UndoStart {
-        was_delivered: bool,
-    },
-    /// Returns a claim.
-    GiveBack,
-    /// Counts an attempt for a claim whose payload could not be fetched.
-    Unfetched {
-        attempts: u32,
-    },
-    /// Confirms that the handler of a job has ended which may have been cancelled.
-    Confirm,
+/// Renews the lease of a claim or of a job that runs.
+pub(crate) fn renew(job: &JobLease, lease: Duration) -> Change<Hold> {
+    hold("renew", job, [time("lease", lease)])
 }
 
-/// What became of a job whose holder has finished it, in whatever way.
+/// What became of a job whose holder has let it go, in whatever way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::jobs) enum Finished {
+pub(crate) enum Finished {
     /// The job was lost before, and nothing has changed.
     Lost,
     Done,
@@ -194,161 +139,136 @@ pub(in crate::jobs) enum Finished {
     ComesAgain,
 }
 
-impl How<'_> {
-    /// Takes back the start of a claim that was never yielded.
-    pub(in crate::jobs) fn undo_start(claim: &Claim) -> How<'static> {
-        How::UndoStart {
-            was_delivered: claim.was_delivered,
-        }
-    }
+fn finish<const N: usize>(name: &'static str, job: &JobLease, more: [Argument; N]) -> Change<Finished> {
+    Change::new(name, of_holder(job, more), |answer, _| {
+        let answers = [Finished::Lost, Finished::Done, Finished::ComesAgain];
+        answers.get(answer as usize).copied()
+    })
 }
 
-impl Change for Finish<'_> {
-    type Answer = Finished;
+pub(crate) fn done(job: &JobLease) -> Change<Finished> {
+    finish("done", job, [])
+}
 
-    fn parts(&self) -> (&'static str, Vec<Argument>) {
-        let Finish { job, how } = *self;
-        match how {
-            How::Done => ("done", of_holder(job, [])),
-            How::Retry { delay, error } => {
-                let delay = ("delay", time(delay));
-                ("retry", of_holder(job, [delay, ("failure", kept(error))]))
-            }
-            How::Bury { error } => ("bury", of_holder(job, [("failure", kept(error))])),
-            How::Snooze { delay } => ("snooze", of_holder(job, [("delay", time(delay))])),
-            How::UndoStart { was_delivered } => {
-                let was_delivered = ("was_delivered", number(was_delivered.into()));
-                ("undo_start", of_holder(job, [was_delivered]))
-            }
-            How::GiveBack => ("give_back", of_holder(job, [])),
-            How::Unfetched { attempts } => {
-                ("unfetched", of_holder(job, [("limit", number(attempts.into()))]))
-            }
-            How::Confirm => ("confirm", of_holder(job, [])),
-        }
-    }
+pub(crate) fn retry(job: &JobLease, delay: Duration, error: &str) -> Change<Finished> {
+    finish("retry", job, [time("delay", delay), text("failure", kept(error))])
+}
 
-    fn read(answer: u64, _: Instant) -> Option<Finished> {
-        [Finished::Lost, Finished::Done, Finished::ComesAgain]
-            .get(answer as usize)
-            .copied()
-    }
+pub(crate) fn bury(job: &JobLease, error: &str) -> Change<Finished> {
+    finish("bury", job, [text("failure", kept(error))])
+}
+
+pub(crate) fn snooze(job: &JobLease, delay: Duration) -> Change<Finished> {
+    finish("snooze", job, [time("delay", delay)])
+}
+
+/// Takes back the start of a claim that nobody has fetched.
+pub(crate) fn undo_start(claim: &Claim) -> Change<Finished> {
+    undo(&claim.lease, claim.was_tried)
+}
+
+/// Takes back the start of a job whose handler was ended with its worker.
+pub(crate) fn undo_attempt(job: &JobLease) -> Change<Finished> {
+    undo(job, true)
+}
+
+fn undo(job: &JobLease, was_tried: bool) -> Change<Finished> {
+    finish("undo_start", job, [number("was_tried", was_tried.into())])
+}
+
+/// Returns a claim.
+pub(crate) fn give_back(claim: &Claim) -> Change<Finished> {
+    finish("give_back", &claim.lease, [])
+}
+
+/// Counts an attempt for a claim whose payload could not be fetched.
+pub(crate) fn unfetched(job: &JobLease, attempts: u32) -> Change<Finished> {
+    finish("unfetched", job, [number("allowed", attempts.into())])
+}
+
+/// Confirms that the handler of a job has ended which may have been cancelled.
+pub(crate) fn confirm(job: &JobLease) -> Change<Finished> {
+    finish("confirm", job, [])
 }
 
 /// Ends a job, whoever holds it.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) struct Cancel<'a> {
-    pub(in crate::jobs) id: &'a str,
-}
-
-impl Change for Cancel<'_> {
-    type Answer = Cancelled;
-
-    fn parts(&self) -> (&'static str, Vec<Argument>) {
-        ("cancel", vec![("id", self.id.into())])
-    }
-
-    fn read(answer: u64, _: Instant) -> Option<Cancelled> {
-        [Cancelled::Absent, Cancelled::Waiting, Cancelled::Running]
-            .get(answer as usize)
-            .copied()
-    }
+pub(crate) fn cancel(id: &str) -> Change<Cancelled> {
+    Change::new("cancel", vec![text("id", id)], |answer, _| {
+        let answers = [Cancelled::Absent, Cancelled::Waiting, Cancelled::Running];
+        answers.get(answer as usize).copied()
+    })
 }
 
 /// Changes a job that nobody holds, or a setting of a partition. Its answer is whether that changed anything.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) enum Edit<'a> {
-    Reschedule {
-        id: &'a str,
-        delay: Duration,
-    },
-    Revive {
-        id: &'a str,
-    },
-    Purge {
-        id: &'a str,
-    },
-    Pause,
-    Resume,
-    KeepDead {
-        count: u64,
-        age: Duration,
-    },
-    /// Limits how many jobs run at once, or no more does so.
-    LimitRunning {
-        most: Option<u64>,
-    },
-    /// Forgets a worker that ends, by the name under which it listens.
-    Close {
-        worker: Nonce,
-    },
+fn edit<const N: usize>(name: &'static str, arguments: [Argument; N]) -> Change<bool> {
+    Change::new(name, arguments.into(), |answer, _| {
+        [false, true].get(answer as usize).copied()
+    })
 }
 
-impl Change for Edit<'_> {
-    type Answer = bool;
+pub(crate) fn reschedule(id: &str, delay: Duration) -> Change<bool> {
+    edit("reschedule", [text("id", id), time("delay", delay)])
+}
 
-    fn parts(&self) -> (&'static str, Vec<Argument>) {
-        match *self {
-            Edit::Reschedule { id, delay } => ("reschedule", vec![("id", id.into()), ("delay", time(delay))]),
-            Edit::Revive { id } => ("revive", vec![("id", id.into())]),
-            Edit::Purge { id } => ("purge", vec![("id", id.into())]),
-            Edit::Pause => ("pause", vec![]),
-            Edit::Resume => ("resume", vec![]),
-            Edit::KeepDead { count, age } => {
-                ("keep_dead", vec![("count", number(count)), ("age", time(age))])
-            }
-            Edit::LimitRunning { most } => {
-                let most = most.map_or_else(|| b"any".to_vec(), number);
-                ("limit_running", vec![("most", most)])
-            }
-            Edit::Close { worker } => ("close", vec![("worker", worker.to_string().into())]),
-        }
-    }
+pub(crate) fn revive(id: &str) -> Change<bool> {
+    edit("revive", [text("id", id)])
+}
 
-    fn read(answer: u64, _: Instant) -> Option<bool> {
-        [false, true].get(answer as usize).copied()
-    }
+pub(crate) fn purge(id: &str) -> Change<bool> {
+    edit("purge", [text("id", id)])
+}
+
+pub(crate) fn pause() -> Change<bool> {
+    edit("pause", [])
+}
+
+pub(crate) fn resume() -> Change<bool> {
+    edit("resume", [])
+}
+
+pub(crate) fn keep_dead(count: u64, age: Duration) -> Change<bool> {
+    edit("keep_dead", [number("count", count), time("age", age)])
+}
+
+/// Limits how many jobs run at once, or lets any number.
+pub(crate) fn limit_running(most: Option<u64>) -> Change<bool> {
+    let most = most.map_or_else(|| text("most", "any"), |most| number("most", most));
+    edit("limit_running", [most])
+}
+
+/// Unlists a worker that ends, by the name under which it listens.
+pub(crate) fn unlist(worker: Nonce) -> Change<bool> {
+    edit("unlist", [text("worker", &worker.to_string())])
 }
 
 /// Changes dead jobs, the oldest first. Its answer is how many they were.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::jobs) enum EditDead {
-    Revive { count: u64 },
-    Purge { count: u64 },
+fn edit_dead(name: &'static str, count: u64) -> Change<u64> {
+    Change::new(name, vec![number("count", count)], |answer, _| Some(answer))
 }
 
-impl Change for EditDead {
-    type Answer = u64;
+pub(crate) fn revive_dead(count: u64) -> Change<u64> {
+    edit_dead("revive_dead", count)
+}
 
-    fn parts(&self) -> (&'static str, Vec<Argument>) {
-        match *self {
-            EditDead::Revive { count } => ("revive_dead", vec![("count", number(count))]),
-            EditDead::Purge { count } => ("purge_dead", vec![("count", number(count))]),
-        }
-    }
-
-    fn read(answer: u64, _: Instant) -> Option<u64> {
-        Some(answer)
-    }
+pub(crate) fn purge_dead(count: u64) -> Change<u64> {
+    edit_dead("purge_dead", count)
 }
 
 /// Returns the arguments of a change by the holder of a job.
 fn of_holder<const N: usize>(job: &JobLease, more: [Argument; N]) -> Vec<Argument> {
-    let mut arguments = vec![
-        ("id", job.id.clone().into()),
-        ("token", job.token.as_bytes().to_vec()),
-    ];
-    arguments.extend(more);
-    arguments
+    [text("id", &job.id), text("token", &job.token)]
+        .into_iter()
+        .chain(more)
+        .collect()
 }
 
 /// Returns as much of an error as is kept.
-fn kept(error: &str) -> Vec<u8> {
+fn kept(error: &str) -> &str {
     let mut end = error.len().min(LONGEST_ERROR);
     while !error.is_char_boundary(end) {
         end -= 1;
     }
-    error[..end].into()
+    &error[..end]
 }
 
 #[cfg(test)]
@@ -357,40 +277,44 @@ mod tests {
 
     #[test]
     fn an_error_is_cut_between_two_characters() {
-        assert_eq!(kept("short"), b"short");
+        assert_eq!(kept("short"), "short");
         let long = "ж".repeat(2000);
-        assert_eq!(kept(&long), "ж".repeat(LONGEST_ERROR / 2).as_bytes());
+        assert_eq!(kept(&long), "ж".repeat(LONGEST_ERROR / 2));
         let odd = format!("x{long}");
         assert_eq!(kept(&odd).len(), LONGEST_ERROR - 1);
+    }
+
+    fn names<A>(change: Change<A>) -> (&'static str, Vec<&'static str>) {
+        let names = change.arguments.iter().map(|(name, _)| *name).collect();
+        (change.name, names)
     }
 
     #[test]
     fn the_scripts_name_the_same_arguments() {
         let job = &*JobLease::new("id".to_owned(), 0, "token".into(), Instant::now());
-        let (id, lease, delay, error, attempts) = ("id", Duration::ZERO, Duration::ZERO, "", 1);
-        let finish = |how| Finish { job, how }.parts();
+        let (id, time, error, attempts) = ("id", Duration::ZERO, "", 1);
         let changes = [
-            Hold::Start { job, lease, attempts }.parts(),
-            Hold::Renew { job, lease }.parts(),
-            finish(How::Done),
-            finish(How::Retry { delay, error }),
-            finish(How::Bury { error }),
-            finish(How::Snooze { delay }),
-            finish(How::UndoStart { was_delivered: true }),
-            finish(How::GiveBack),
-            finish(How::Unfetched { attempts }),
-            finish(How::Confirm),
-            Cancel { id }.parts(),
-            Edit::Reschedule { id, delay }.parts(),
-            Edit::Revive { id }.parts(),
-            Edit::Purge { id }.parts(),
-            Edit::Pause.parts(),
-            Edit::Resume.parts(),
-            Edit::KeepDead { count: 1, age: delay }.parts(),
-            Edit::LimitRunning { most: None }.parts(),
-            Edit::Close { worker: Nonce::new() }.parts(),
-            EditDead::Revive { count: 1 }.parts(),
-            EditDead::Purge { count: 1 }.parts(),
+            names(start(job, time, attempts)),
+            names(renew(job, time)),
+            names(done(job)),
+            names(retry(job, time, error)),
+            names(bury(job, error)),
+            names(snooze(job, time)),
+            names(undo_attempt(job)),
+            names(finish("give_back", job, [])),
+            names(unfetched(job, attempts)),
+            names(confirm(job)),
+            names(cancel(id)),
+            names(reschedule(id, time)),
+            names(revive(id)),
+            names(purge(id)),
+            names(pause()),
+            names(resume()),
+            names(keep_dead(1, time)),
+            names(limit_running(None)),
+            names(unlist(Nonce::new())),
+            names(revive_dead(1)),
+            names(purge_dead(1)),
         ];
         let script = include_str!("scripts/update.lua");
         let table = script.split("local arguments = {\n").nth(1).unwrap();
@@ -398,28 +322,22 @@ mod tests {
         // Starts and dones are not in the table.
         assert_eq!(table.lines().count(), changes.len() - 2);
         for (name, arguments) in changes {
-            let names: Vec<_> = arguments.iter().map(|(name, _)| *name).collect();
             let line = if ["start", "done"].contains(&name) {
-                let names = names.join(", ");
+                let names = arguments.join(", ");
                 format!(
                     "change == '{name}' then\n    local {names} = unpack(ARGV, at + 1, at + {})",
                     arguments.len()
                 )
             } else {
-                format!("    {name} = {{ '{}' }},\n", names.join("', '")).replace("{ '' }", "{}")
+                format!("    {name} = {{ '{}' }},\n", arguments.join("', '")).replace("{ '' }", "{}")
             };
             assert!(script.contains(&line), "{line}");
         }
-        let schedule = Schedule {
-            id,
-            when: When::In(delay),
-            payload: b"",
-        };
-        let names: Vec<_> = schedule.parts().1.iter().map(|(name, _)| *name).collect();
+        let (_, arguments) = names(schedule(id, When::In(time), b""));
         let line = format!(
             "local kind, {} = unpack(ARGV, at, at + {})",
-            names.join(", "),
-            names.len()
+            arguments.join(", "),
+            arguments.len()
         );
         assert!(include_str!("scripts/schedule.lua").contains(&line), "{line}");
     }

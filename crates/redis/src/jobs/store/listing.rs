@@ -1,22 +1,25 @@
-//! `waiting_jobs`, `dead_jobs` and `job`: read what is known of jobs without changing them.
+//! Reads what is known of a queue and its jobs without changing them: numbers, lists, and single jobs.
 
 use std::{
     collections::VecDeque,
+    sync::Weak,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use redis::Value;
+use futures_util::future::{try_join, try_join_all};
+use redis::{FromRedisValue, Value, from_redis_value};
+use tokio::time::Instant;
 
 use super::queue::Queue;
 use crate::{
     error::Error,
-    jobs::report::{DeadJob, JobInfo, JobState, WaitingJob},
-    server::{
-        answer::{lossy, text, unexpected},
-        script::Script,
-    },
+    jobs::report::{Counts, DeadJob, JobInfo, JobState, QueueSample, WaitingJob},
+    server::script::{Script, lossy, text, unexpected},
+    timers,
 };
 
+static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
+static OLDEST: Script = Script::new(include_str!("scripts/oldest.lua"));
 static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 static GET: Script = Script::new(include_str!("scripts/get.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
@@ -25,49 +28,78 @@ static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
 /// waits behind it: for 22 ms at 12 MB/s.
 const PAGE: usize = 256 << 10;
 
-/// The waiting jobs of one partition that have been read and not been listed.
-struct Pages {
+/// Returns the numbers of jobs in a queue.
+pub(crate) async fn counts(queue: &Queue) -> Result<Counts, Error> {
+    let mut counts = Counts::default();
+    for [waiting, running, dead, paused] in ask_all::<[u64; 4]>(queue, &COUNTS).await? {
+        counts.waiting += waiting;
+        counts.running += running;
+        counts.dead += dead;
+        counts.paused |= paused > 0;
+    }
+    Ok(counts)
+}
+
+/// Samples a queue, and keeps the sample for its exporters.
+pub(crate) async fn sample(queue: &Queue) -> Result<QueueSample, Error> {
+    let asked = Instant::now();
+    let oldest = ask_all::<i64>(queue, &OLDEST);
+    let (counts, oldest) = try_join(counts(queue), oldest).await?;
+    let sample = QueueSample {
+        counts,
+        oldest_due: oldest
+            .into_iter()
+            .filter_map(|micros| u64::try_from(micros).ok())
+            .max()
+            .map(Duration::from_micros),
+    };
+    queue.nearby.stats.sampled(asked, sample);
+    Ok(sample)
+}
+
+/// Samples a queue at once and then every `period`, until nothing else uses it or its wheel is shut down.
+pub(crate) async fn sample_every(queue: Weak<Queue>, period: Duration) {
+    while let Some(used) = queue.upgrade().filter(|queue| !queue.wheel.is_shutdown()) {
+        let next = timers::after(period);
+        let sampled = sample(&used).await;
+        drop(used);
+        if let Err(error) = sampled {
+            tracing::debug!(%error, "a queue could not be sampled; it is tried again");
+        }
+        timers::sleep_until(next).await;
+    }
+}
+
+/// Asks all partitions at once.
+async fn ask_all<T: FromRedisValue>(queue: &Queue, script: &'static Script) -> Result<Vec<T>, Error> {
+    let ask = async |deadline| {
+        let answers = queue.partitions.iter().map(async |partition| {
+            let answer = queue.ask_until(script.on(&partition.tag), deadline).await?;
+            from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
+        });
+        try_join_all(answers).await
+    };
+    queue.limited(ask).await
+}
+
+/// The waiting jobs of one partition that have been read and not been listed, in order of due time: those that
+/// workers have claimed, or the others.
+struct Unlisted {
     partition: usize,
-    /// In order of due time.
-    read: VecDeque<WaitingJob>,
-    /// Those that a worker has claimed, in order of due time.
-    claimed: VecDeque<WaitingJob>,
+    jobs: VecDeque<WaitingJob>,
     offset: usize,
     is_complete: bool,
 }
 
 /// Returns up to `limit` waiting jobs after the first `offset` ones.
-pub(in crate::jobs) async fn waiting_jobs(
+pub(crate) async fn waiting_jobs(
     queue: &Queue,
     offset: usize,
     limit: usize,
 ) -> Result<Vec<WaitingJob>, Error> {
-    let mut partitions = Vec::new();
+    let mut unlisted = Vec::new();
     for partition in 0..queue.partitions.len() {
-        partitions.push(Pages::begin(queue, partition).await?);
-    }
-    let mut jobs = Vec::new();
-    for position in 0..offset.saturating_add(limit) {
-        for pages in &mut partitions {
-            pages.fill(queue).await?;
-        }
-        let first = partitions
-            .iter_mut()
-            .filter(|pages| pages.first_due().is_some())
-            .min_by_key(|pages| pages.first_due());
-        let Some(job) = first.and_then(Pages::pop) else {
-            break;
-        };
-        if position >= offset {
-            jobs.push(job);
-        }
-    }
-    Ok(jobs)
-}
-
-impl Pages {
-    /// Reads which jobs are claimed, of which there are no more than the workers prefetch.
-    async fn begin(queue: &Queue, partition: usize) -> Result<Pages, Error> {
+        // All of them, as they are in no order. There are no more than the workers prefetch.
         let mut claimed = Vec::new();
         loop {
             let page = read(queue, partition, "claimed", claimed.len()).await?;
@@ -77,42 +109,41 @@ impl Pages {
             claimed.extend(page);
         }
         claimed.sort_by_key(|job: &WaitingJob| job.due);
-        Ok(Pages {
-            partition,
-            read: VecDeque::new(),
-            claimed: claimed.into(),
-            offset: 0,
-            is_complete: false,
-        })
+        for (jobs, is_complete) in [(claimed.into(), true), (VecDeque::new(), false)] {
+            unlisted.push(Unlisted {
+                partition,
+                jobs,
+                offset: 0,
+                is_complete,
+            });
+        }
     }
+    let mut listed = Vec::new();
+    for position in 0..offset.saturating_add(limit) {
+        for unlisted in &mut unlisted {
+            unlisted.fill(queue).await?;
+        }
+        let waiting = unlisted.iter_mut().filter(|unlisted| !unlisted.jobs.is_empty());
+        let first = waiting.min_by_key(|unlisted| unlisted.jobs[0].due);
+        let Some(job) = first.and_then(|unlisted| unlisted.jobs.pop_front()) else {
+            break;
+        };
+        if position >= offset {
+            listed.push(job);
+        }
+    }
+    Ok(listed)
+}
 
+impl Unlisted {
     /// Reads the next page if all of the last one has been listed.
     async fn fill(&mut self, queue: &Queue) -> Result<(), Error> {
-        if !self.read.is_empty() || self.is_complete {
-            return Ok(());
+        if self.jobs.is_empty() && !self.is_complete {
+            self.jobs = read(queue, self.partition, "due", self.offset).await?.into();
+            self.offset += self.jobs.len();
+            self.is_complete = self.jobs.is_empty();
         }
-        let page = read(queue, self.partition, "due", self.offset).await?;
-        self.offset += page.len();
-        self.is_complete = page.is_empty();
-        self.read = page.into();
         Ok(())
-    }
-
-    fn first_due(&self) -> Option<SystemTime> {
-        let heads = [self.read.front(), self.claimed.front()];
-        heads.into_iter().flatten().map(|job| job.due).min()
-    }
-
-    fn pop(&mut self) -> Option<WaitingJob> {
-        let is_claimed = match (self.read.front(), self.claimed.front()) {
-            (Some(read), Some(claimed)) => claimed.due <= read.due,
-            (read, _) => read.is_none(),
-        };
-        if is_claimed {
-            self.claimed.pop_front()
-        } else {
-            self.read.pop_front()
-        }
     }
 }
 
@@ -138,7 +169,7 @@ fn parse(answer: &Value) -> Option<Vec<WaitingJob>> {
 }
 
 /// Returns the job of that id, if there is one.
-pub(in crate::jobs) async fn job(queue: &Queue, id: &str) -> Result<Option<JobInfo>, Error> {
+pub(crate) async fn job(queue: &Queue, id: &str) -> Result<Option<JobInfo>, Error> {
     let call = GET.on(&queue.partition(id).tag).named([("id", id.to_owned())]);
     let answer = queue.ask(call).await?;
     match &answer {
@@ -187,7 +218,7 @@ struct Buried {
 }
 
 /// Returns up to `limit` dead jobs in the order in which they died.
-pub(in crate::jobs) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob>, Error> {
+pub(crate) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob>, Error> {
     let mut dead: Vec<Buried> = Vec::new();
     for (number, partition) in queue.partitions.iter().enumerate() {
         let mut offset = 0;
@@ -195,7 +226,7 @@ pub(in crate::jobs) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Ve
             let page = DEAD.on(&partition.tag).named([
                 ("offset", offset.to_string()),
                 ("wanted", (limit - offset).to_string()),
-                ("room", PAGE.to_string()),
+                ("bytes", PAGE.to_string()),
             ]);
             let answer = queue.ask(page).await?;
             let page = parse_dead(&answer, number).ok_or_else(|| unexpected(&answer))?;

@@ -1,4 +1,4 @@
-//! What is in Redis of a queue. A `partition` has its keys and two `batcher`s, which send changes to Redis in
+//! What is in Redis of a queue. Each partition of a `queue` has its keys and two `batcher`s, which send changes in
 //! batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is stored.
 
 /// A script that changes jobs, which begins with the common prelude and ends the function that this begins. Its
@@ -18,10 +18,8 @@ macro_rules! script {
 pub(super) mod batcher;
 pub(super) mod call_names;
 pub(super) mod change;
-mod fetch;
+pub(super) mod claim;
 pub(super) mod listing;
 pub(super) mod nearby;
-mod partition;
 pub(super) mod queue;
-pub(super) mod sampling;
 pub(super) mod take;

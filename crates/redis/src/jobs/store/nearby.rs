@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, mem,
+    mem,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -16,17 +16,17 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(in crate::jobs) struct Nearby {
+pub(crate) struct Nearby {
     workers: Mutex<Vec<Weak<NearbyWorker>>>,
-    pub(in crate::jobs) stats: Arc<QueueStats>,
+    pub(crate) stats: Arc<QueueStats>,
 }
 
 /// A worker of this process, as those who schedule jobs know it.
 #[derive(Debug)]
-pub(in crate::jobs) struct NearbyWorker {
-    pub(in crate::jobs) runtime: Handle,
+pub(crate) struct NearbyWorker {
+    pub(crate) runtime: Handle,
     /// Notified when the worker has something to do.
-    pub(in crate::jobs) has_work: Notify,
+    pub(crate) has_work: Notify,
     look_ahead: Duration,
     news: Mutex<News>,
 }
@@ -42,7 +42,7 @@ struct News {
 
 impl Nearby {
     /// Adds a worker on a runtime, which claims jobs so long before they are due.
-    pub(in crate::jobs) fn add(&self, runtime: Handle, look_ahead: Duration) -> Arc<NearbyWorker> {
+    pub(crate) fn add(&self, runtime: Handle, look_ahead: Duration) -> Arc<NearbyWorker> {
         let worker = Arc::new(NearbyWorker {
             runtime,
             has_work: Notify::new(),
@@ -61,14 +61,14 @@ impl Nearby {
     }
 
     /// Tells the workers that a job of the partition is due at that time.
-    pub(in crate::jobs) fn expect_job(&self, partition: usize, due: Instant) {
+    pub(crate) fn expect_job(&self, partition: usize, due: Instant) {
         for worker in self.workers() {
             worker.expect_job(partition, due);
         }
     }
 
     /// Returns the runtime of a worker that does not run on the same one as this.
-    pub(in crate::jobs) fn another_runtime(&self, worker: &NearbyWorker) -> Option<Handle> {
+    pub(crate) fn another_runtime(&self, worker: &NearbyWorker) -> Option<Handle> {
         let is_elsewhere = |other: &&Arc<NearbyWorker>| {
             other.runtime.id() != worker.runtime.id() && !other.news.lock().has_ended
         };
@@ -95,22 +95,16 @@ impl NearbyWorker {
     }
 
     /// Takes the partitions of which jobs become due, each with when the first may be claimed.
-    pub(in crate::jobs) fn take_expected(&self) -> BTreeMap<usize, Instant> {
+    pub(crate) fn take_expected(&self) -> BTreeMap<usize, Instant> {
         mem::take(&mut self.news.lock().claimable)
     }
 
     /// Records whether Redis tells the worker of jobs that are due.
-    pub(in crate::jobs) fn set_told(&self, is_told: bool) {
+    pub(crate) fn set_told(&self, is_told: bool) {
         self.news.lock().is_told = is_told;
     }
 
-    pub(in crate::jobs) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.news.lock().has_ended = true;
-    }
-}
-
-impl fmt::Debug for Nearby {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nearby").finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! `Queue`: what all handles, workers and jobs of a queue share.
+//! `Queue`: what all handles, workers and jobs of a queue share, and `Partition`: the keys of a part of it.
 
 use std::{
     future::ready,
@@ -17,52 +17,92 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    batcher::Operation,
-    change::{Change, Edit, Finish, Finished, How},
-    fetch::Fetches,
+    batcher::{Batcher, Operation},
+    change::{self, Change, Finished},
+    claim::Claim,
     nearby::Nearby,
-    partition::{PREFIX, Partition, partition_of},
 };
 use crate::{
     error::{Error, check_name},
-    jobs::{
-        claim::Claim,
-        settings::{HandleSettings, MAX_PARTITIONS},
-    },
+    jobs::settings::{HandleSettings, MAX_PARTITIONS},
     server::{
-        answer::unexpected,
         erased::AnyConnection,
         first_use::FirstUse,
         names::Tag,
         retry::ask,
-        script::{Call, Script},
+        script::{Call, Script, unexpected},
     },
     timers,
 };
 
 static OPEN: Script = Script::new(include_str!("scripts/open.lua"));
 static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
+static SCHEDULE: Script = script!("#!lua", "scripts/schedule.lua");
+static UPDATE: Script = script!("#!lua flags=allow-oom", "scripts/update.lua");
+
+const PREFIX: &str = "tickwheel:jobs";
 
 /// How long a call is retried at least while Redis does not answer.
-pub(in crate::jobs) const CALL_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(5);
 
-pub(in crate::jobs) struct Queue {
-    pub(in crate::jobs) wheel: Wheel,
-    pub(in crate::jobs) server: Arc<dyn AnyConnection>,
-    pub(in crate::jobs) name: String,
+pub(crate) struct Queue {
+    pub(crate) wheel: Wheel,
+    pub(crate) server: Arc<dyn AnyConnection>,
+    pub(crate) name: String,
     /// As many as the settings say, unless `check` refuses that.
-    pub(in crate::jobs) partitions: Vec<Partition>,
-    pub(in crate::jobs) settings: HandleSettings,
-    fetches: Fetches,
+    pub(crate) partitions: Vec<Partition>,
+    pub(crate) settings: HandleSettings,
     /// The workers of this handle and its clones.
-    pub(in crate::jobs) nearby: Arc<Nearby>,
+    pub(crate) nearby: Arc<Nearby>,
     opened: FirstUse,
     /// Whether the user of the connection may publish, as far as is known.
     may_publish: AtomicBool,
 }
 
+/// The keys and channels of a part of a queue.
+pub(crate) struct Partition {
+    pub(crate) tag: Tag,
+    /// What the channels begin with on which workers are told to look.
+    pub(crate) channel: String,
+    /// Changes that add a job. Redis refuses these when it is out of memory.
+    schedules: Arc<Batcher>,
+    /// All other changes.
+    updates: Arc<Batcher>,
+}
+
+impl Partition {
+    fn new(name: &str, number: usize, server: &Arc<dyn AnyConnection>, attempt: Duration) -> Partition {
+        let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
+        let channel = tag.key("sooner");
+        let batcher = |script: &'static Script| {
+            let call = script.on(&tag);
+            Batcher::new(server.clone(), call, channel.clone(), attempt)
+        };
+        Partition {
+            schedules: batcher(&SCHEDULE),
+            updates: batcher(&UPDATE),
+            channel,
+            tag,
+        }
+    }
+
+    /// Makes a change, and returns a future that waits for its answer.
+    pub(crate) fn submit<A: Send + 'static>(
+        &self,
+        change: Change<A>,
+        deadline: Instant,
+    ) -> Result<impl Future<Output = Result<A, Error>> + use<A>, Error> {
+        let batcher = if change.adds_job {
+            &self.schedules
+        } else {
+            &self.updates
+        };
+        batcher.submit(change, deadline)
+    }
+}
+
 impl Queue {
-    pub(in crate::jobs) fn new(
+    pub(crate) fn new(
         wheel: Wheel,
         server: Arc<dyn AnyConnection>,
         name: String,
@@ -78,7 +118,6 @@ impl Queue {
             name,
             partitions,
             settings,
-            fetches: Fetches::default(),
             nearby,
             opened: FirstUse::default(),
             may_publish: AtomicBool::new(true),
@@ -86,19 +125,19 @@ impl Queue {
     }
 
     /// Returns the same queue with other settings of a handle, whose workers share what is scheduled.
-    pub(in crate::jobs) fn with(&self, settings: HandleSettings) -> Queue {
+    pub(crate) fn with(&self, settings: HandleSettings) -> Queue {
         let (wheel, server, name) = (self.wheel.clone(), self.server.clone(), self.name.clone());
         Queue::new(wheel, server, name, settings, self.nearby.clone())
     }
 
     /// Checks, at first use, that the queue has this number of partitions and that Redis does not evict keys.
-    pub(in crate::jobs) async fn open(&self) -> Result<(), Error> {
+    pub(crate) async fn open(&self) -> Result<(), Error> {
         self.limited(|_| ready(Ok(()))).await
     }
 
     /// Opens the queue and makes a request, which is given until when it may take. Opening the queue counts
     /// towards the limit.
-    pub(in crate::jobs) async fn limited<T, F>(&self, request: impl FnOnce(Instant) -> F) -> Result<T, Error>
+    pub(crate) async fn limited<T, F>(&self, request: impl FnOnce(Instant) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -116,7 +155,7 @@ impl Queue {
         let max_running = self.settings.max_running_of_each()?;
         let call = OPEN.on(&Tag::new(PREFIX, &self.name)).named([
             ("given", self.settings.partitions.to_string()),
-            ("channel", self.partitions[0].channel().to_owned()),
+            ("channel", self.partitions[0].channel.clone()),
             ("key", self.partitions[0].tag.key("state")),
         ]);
         let answer = self.ask_until(call, deadline).await?;
@@ -147,51 +186,50 @@ impl Queue {
         }
         if let Some((count, age)) = self.settings.keep_dead {
             let count = count.div_ceil(self.partitions.len() as u64);
-            self.set(Edit::KeepDead { count, age }, deadline).await?;
+            self.set(change::keep_dead(count, age), deadline).await?;
         }
         if let Some(most) = max_running {
             let most = (self.settings.max_running != Some(u64::MAX)).then_some(most);
-            self.set(Edit::LimitRunning { most }, deadline).await?;
+            self.set(change::limit_running(most), deadline).await?;
         }
         Ok(())
     }
 
     /// Whether workers that listen are told of what this process does.
-    pub(in crate::jobs) fn may_publish(&self) -> bool {
+    pub(crate) fn may_publish(&self) -> bool {
         self.may_publish.load(Ordering::Relaxed)
     }
 
     /// Makes a change to all partitions at once. Returns whether it changed anything.
-    async fn set(&self, edit: Edit<'_>, deadline: Instant) -> Result<bool, Error> {
+    async fn set(&self, change: Change<bool>, deadline: Instant) -> Result<bool, Error> {
         let partitions = self.partitions.iter();
-        let changes = partitions.map(async |partition| partition.submit(&edit, deadline)?.await);
+        let changes = partitions.map(async |partition| partition.submit(change.clone(), deadline)?.await);
         Ok(try_join_all(changes).await?.contains(&true))
     }
 
     /// Opens the queue and sends a call that may be carried out twice, which is repeated until it is answered or
     /// [`call_limit`](Queue::call_limit) has passed.
-    pub(in crate::jobs) async fn ask(&self, call: Call) -> Result<Value, Error> {
+    pub(crate) async fn ask(&self, call: Call) -> Result<Value, Error> {
         self.limited(|deadline| self.ask_until(call, deadline)).await
     }
 
-    pub(in crate::jobs) async fn ask_until(&self, call: Call, deadline: Instant) -> Result<Value, Error> {
+    pub(crate) async fn ask_until(&self, call: Call, deadline: Instant) -> Result<Value, Error> {
         let attempt = self.settings.answer_within;
         ask(&*self.server, call, attempt, deadline, Ok).await
     }
 
-    /// Fetches a payload that was too large for the answer to a take, in its turn. Returns `None` if the job is not
-    /// held under that token any more.
-    pub(in crate::jobs) async fn fetch(
+    /// Fetches a payload that was too large for the answer to a take. Returns `None` if the job is not held under
+    /// that token any more.
+    pub(crate) async fn fetch(
         &self,
         partition: usize,
         id: &str,
         token: &str,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let limit = self.settings.answer_within;
-        let _permit = self.fetches.permit(limit).await;
+        let deadline = Instant::now() + self.settings.answer_within;
         let arguments = [("id", id.to_owned()), ("token", token.to_owned())];
         let call = FETCH.on(&self.partitions[partition].tag).named(arguments);
-        match self.ask_until(call, Instant::now() + limit).await? {
+        match self.ask_until(call, deadline).await? {
             Value::BulkString(payload) => Ok(Some(payload)),
             Value::Nil => Ok(None),
             other => Err(unexpected(&other)),
@@ -199,27 +237,27 @@ impl Queue {
     }
 
     /// Returns how long a call is retried while Redis does not answer.
-    pub(in crate::jobs) fn call_limit(&self) -> Duration {
+    pub(crate) fn call_limit(&self) -> Duration {
         CALL_LIMIT.max(self.settings.answer_within)
     }
 
-    pub(in crate::jobs) fn partition(&self, id: &str) -> &Partition {
+    pub(crate) fn partition(&self, id: &str) -> &Partition {
         &self.partitions[self.number_of(id)]
     }
 
-    pub(in crate::jobs) fn number_of(&self, id: &str) -> usize {
+    pub(crate) fn number_of(&self, id: &str) -> usize {
         partition_of(id, self.partitions.len())
     }
 
     /// Tells the workers of this handle that a job is due after that time.
-    pub(in crate::jobs) fn expect_job(&self, partition: usize, delay: Duration) {
+    pub(crate) fn expect_job(&self, partition: usize, delay: Duration) {
         if let Some(due) = Instant::now().checked_add(delay) {
             self.nearby.expect_job(partition, due);
         }
     }
 
     /// Tells the workers of this handle that jobs of any partition may be due.
-    pub(in crate::jobs) fn expect_jobs(&self) {
+    pub(crate) fn expect_jobs(&self) {
         for partition in 0..self.partitions.len() {
             self.expect_job(partition, Duration::ZERO);
         }
@@ -227,21 +265,23 @@ impl Queue {
 
     /// Pushes operations to their partitions, with those of one partition together, to be sent on this
     /// runtime.
-    pub(in crate::jobs) fn update_all(&self, runtime: &Handle, mut operations: Vec<(usize, Operation)>) {
+    pub(crate) fn update_all(&self, runtime: &Handle, mut operations: Vec<(usize, Operation)>) {
         operations.sort_by_key(|(partition, _)| *partition);
         let mut operations = operations.into_iter().peekable();
         while let Some((partition, first)) = operations.next() {
             let rest = from_fn(|| Some(operations.next_if(|(other, _)| *other == partition)?.1));
-            self.partitions[partition].push(runtime, once(first).chain(rest));
+            self.partitions[partition]
+                .updates
+                .push(runtime, once(first).chain(rest));
         }
     }
 
     /// Returns claims that are not worked on to the queue, from the given runtime. `unanswered` tracks each until
     /// it is answered.
-    pub(in crate::jobs) fn give_back(
+    pub(crate) fn give_back(
         self: &Arc<Queue>,
         runtime: &Handle,
-        how: fn(&Claim) -> How<'static>,
+        how: fn(&Claim) -> Change<Finished>,
         claims: Vec<Claim>,
         unanswered: &TaskTracker,
     ) {
@@ -255,27 +295,60 @@ impl Queue {
                     queue.expect_job(partition, Duration::ZERO);
                 }
             };
-            let finish = Finish {
-                job: &claim.lease,
-                how: how(&claim),
-            };
-            (partition, Operation::new(&finish, deadline, returned))
+            (partition, Operation::new(how(&claim), deadline, returned))
         });
         self.update_all(runtime, given_back.collect());
     }
 
     /// Opens the queue and makes a change to all partitions at once. Returns whether it changed anything.
-    pub(in crate::jobs) async fn edit_all(&self, edit: Edit<'_>) -> Result<bool, Error> {
-        self.limited(|deadline| self.set(edit, deadline)).await
+    pub(crate) async fn change_all(&self, change: Change<bool>) -> Result<bool, Error> {
+        self.limited(|deadline| self.set(change, deadline)).await
     }
 
     /// Opens the queue and makes a change to a job of one partition, or to several.
-    pub(in crate::jobs) async fn change<C: Change>(
+    pub(crate) async fn change<A: Send + 'static>(
         &self,
         partition: &Partition,
-        change: &C,
-    ) -> Result<C::Answer, Error> {
+        change: Change<A>,
+    ) -> Result<A, Error> {
         self.limited(async |deadline| partition.submit(change, deadline)?.await)
             .await
+    }
+}
+
+/// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process
+/// and version.
+fn partition_of(id: &str, partitions: usize) -> usize {
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The low bits alone are poorly distributed for a power of two.
+    ((hash ^ (hash >> 32)) % partitions as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_stay_where_they_are() {
+        // Written down, because jobs are stored by it.
+        let places: Vec<usize> = ["", "a", "order-1", "order-2", "ключ"]
+            .into_iter()
+            .map(|id| partition_of(id, 16))
+            .collect();
+        assert_eq!(places, [1, 0, 2, 11, 15]);
+    }
+
+    #[test]
+    fn ids_spread() {
+        let mut counts = [0; 8];
+        for id in 0..8000 {
+            counts[partition_of(&format!("job-{id}"), 8)] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "{counts:?}"
+        );
     }
 }

@@ -1,23 +1,24 @@
-//! `take`: takes jobs from Redis and parses the answer.
+//! `Take`: a worker's call by which it takes jobs from Redis.
 
 use std::{mem, sync::Arc, time::Duration};
 
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{call_names::CallName, change::micros, partition::Partition, queue::Queue};
+use super::{
+    call_names::CallName,
+    claim::{Claim, JobLease},
+    queue::Queue,
+};
 use crate::{
     error::Error,
-    jobs::{
-        claim::{Claim, JobLease, valid_until},
-        settings::WorkerSettings,
-    },
+    jobs::settings::WorkerSettings,
     server::{
-        answer::{lossy, text, unexpected},
         names::Nonce,
         retry::within,
-        script::{Call, Script},
+        script::{Call, Script, lossy, micros, text, unexpected},
     },
+    validity::valid_for,
 };
 
 static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
@@ -25,86 +26,93 @@ static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.l
 
 /// A take of one worker on one partition.
 #[derive(Clone, Debug)]
-pub(in crate::jobs) struct TakeRequest {
-    pub(in crate::jobs) call: CallName,
-    pub(in crate::jobs) partition: usize,
+pub(crate) struct Take {
+    pub(crate) call: CallName,
+    pub(crate) partition: usize,
     /// How many jobs may be claimed, and how many up to one that is not due yet.
-    pub(in crate::jobs) wanted: usize,
-    pub(in crate::jobs) wanted_ahead: usize,
+    pub(crate) wanted: usize,
+    pub(crate) wanted_ahead: usize,
     /// The name under which the worker listens.
-    pub(in crate::jobs) ear: Option<Nonce>,
+    pub(crate) ear: Option<Nonce>,
     /// How many bytes of payload the answer may have.
-    pub(in crate::jobs) bytes: usize,
+    pub(crate) bytes: usize,
     /// Whether it has been sent before without an answer.
-    pub(in crate::jobs) is_resent: bool,
+    pub(crate) is_resent: bool,
 }
 
-pub(in crate::jobs) struct Taken {
-    pub(in crate::jobs) claims: Vec<Claim>,
+pub(crate) struct Taken {
+    pub(crate) claims: Vec<Claim>,
     /// Jobs that cannot be delivered, each as an error.
-    pub(in crate::jobs) undeliverable: Vec<Error>,
+    pub(crate) undeliverable: Vec<Error>,
     /// Whether Redis remembers the take.
-    pub(in crate::jobs) is_stored: bool,
+    pub(crate) is_stored: bool,
     /// Whether Redis knows the worker as one that has room, and as one of few that are idle.
-    pub(in crate::jobs) is_listed: bool,
-    pub(in crate::jobs) is_one_of_few: bool,
+    pub(crate) is_listed: bool,
+    pub(crate) is_one_of_few: bool,
     /// When the next job is due, and when the next lease ends, unless others look and tell this worker.
-    pub(in crate::jobs) next_due: Option<Instant>,
-    pub(in crate::jobs) next_end: Option<Instant>,
+    pub(crate) next_due: Option<Instant>,
+    pub(crate) next_end: Option<Instant>,
 }
 
-pub(in crate::jobs) async fn take(
+/// Sends a take. Returns it with what became of it.
+pub(crate) async fn send(
     queue: Arc<Queue>,
     settings: WorkerSettings,
-    request: TakeRequest,
-) -> (TakeRequest, Result<Taken, Error>) {
+    take: Take,
+) -> (Take, Result<Taken, Error>) {
     let sent = Instant::now();
-    let call = of_worker(&TAKE, &queue.partitions[request.partition], &request.call).named([
-        ("wanted", request.wanted.to_string()),
-        ("wanted_ahead", request.wanted_ahead.to_string()),
+    let call = of_worker(&TAKE, &queue, take.partition, &take.call).named([
+        ("wanted", take.wanted.to_string()),
+        ("wanted_ahead", take.wanted_ahead.to_string()),
         ("ahead", micros(settings.look_ahead).to_string()),
         ("lease", micros(settings.lease).to_string()),
-        ("limit", settings.attempts.to_string()),
-        ("resent", u8::from(request.is_resent).to_string()),
+        ("allowed", settings.attempts.to_string()),
+        ("resent", u8::from(take.is_resent).to_string()),
         ("largest", queue.settings.max_payload.to_string()),
-        ("room", request.bytes.to_string()),
-        ("worker", request.ear.map_or(String::new(), |ear| ear.to_string())),
+        ("bytes", take.bytes.to_string()),
+        ("worker", take.ear.map_or(String::new(), |ear| ear.to_string())),
     ]);
     let limit = queue.settings.answer_within.min(settings.lease);
     let probe = call.probe();
     let answer = within(limit, async {
         // The first answer may still be filling the connection.
-        if request.is_resent {
+        if take.is_resent {
             queue.server.send(&probe).await?;
         }
         queue.server.send(&call).await
     })
     .await;
     // A take that is repeated renews the claims of the first.
-    let until = valid_until(&queue.wheel, sent, settings.lease);
+    let until = sent + valid_for(settings.lease, queue.wheel.tick_duration());
     let taken =
-        answer.and_then(|mut answer| read(&mut answer, &request, until).ok_or_else(|| unexpected(&answer)));
-    (request, taken)
+        answer.and_then(|mut answer| read(&mut answer, &take, until).ok_or_else(|| unexpected(&answer)));
+    (take, taken)
 }
 
-/// Returns a call that undoes a take whose answer never arrived.
-pub(in crate::jobs) fn give_back(partition: &Partition, call: &CallName) -> Call {
-    of_worker(&GIVE_BACK, partition, call)
+/// Undoes a take whose answer never came. A job that cannot be given back is delivered again when its lease has
+/// expired.
+pub(crate) fn undo(queue: Arc<Queue>, partition: usize, call: &CallName) -> impl Future<Output = ()> + use<> {
+    let call = of_worker(&GIVE_BACK, &queue, partition, call);
+    async move {
+        if queue.ask(call).await.is_ok() {
+            queue.expect_job(partition, Duration::ZERO);
+        }
+    }
 }
 
-fn of_worker(script: &'static Script, partition: &Partition, call: &CallName) -> Call {
-    let CallName { sequence, token } = call;
+fn of_worker(script: &'static Script, queue: &Queue, partition: usize, call: &CallName) -> Call {
+    let (partition, CallName { sequence, token }) = (&queue.partitions[partition], call);
     script
         .on(&partition.tag)
         .named([
             ("sequence", sequence.clone()),
-            ("channel", partition.channel().to_owned()),
+            ("channel", partition.channel.clone()),
         ])
         .named([("token", token.to_string())])
 }
 
 /// Parses an answer, and moves the payloads out of it. Returns `None` if it is malformed.
-fn read(answer: &mut Value, request: &TakeRequest, until: Instant) -> Option<Taken> {
+fn read(answer: &mut Value, take: &Take, until: Instant) -> Option<Taken> {
     let Value::Array(values) = answer else { return None };
     let [
         now,
@@ -138,17 +146,17 @@ fn read(answer: &mut Value, request: &TakeRequest, until: Instant) -> Option<Tak
     let undeliverable = undeliverable.collect::<Option<_>>()?;
     let mut claims = Vec::new();
     for job in jobs.chunks_mut(6) {
-        let [id, Value::BulkString(payload), size, attempts, due, delivered] = job else {
+        let [id, Value::BulkString(payload), size, attempts, due, tried] = job else {
             return None;
         };
         let due: u64 = text(due)?.parse().ok()?;
-        let token = request.call.token.clone();
+        let token = take.call.token.clone();
         let due_at = instant(due);
         claims.push(Claim {
-            lease: JobLease::new(text(id)?.to_owned(), request.partition, token, until),
+            lease: JobLease::new(text(id)?.to_owned(), take.partition, token, until),
             payload: mem::take(payload),
             size: text(size)?.parse().ok()?,
-            was_delivered: text(delivered)? == "1",
+            was_tried: text(tried)? == "1",
             attempts: text(attempts)?.parse().ok()?,
             due,
             due_at,

@@ -48,7 +48,7 @@ impl Consumer {
     }
 
     /// Records that a job has left its place.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn free_place(&mut self) {
         self.taken -= 1;
     }
 
@@ -92,7 +92,7 @@ mod tests {
             );
             consumer.fetch(Instant::now());
         }
-        consumer.leave();
+        consumer.free_place();
         assert_eq!(consumer.free_places(0), 1);
     }
 
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!((consumer.free_places(0), consumer.free_places(1)), (1, 0));
         consumer.fetch(Instant::now());
         assert_eq!(consumer.free_places(0), 0);
-        consumer.leave();
+        consumer.free_place();
         assert_eq!(consumer.free_places(0), 1);
         consumer.set_places(500);
         assert_eq!(consumer.free_places(0), STARTS);

@@ -19,16 +19,17 @@ use super::{consumer::Consumer, held::HeldLeases};
 use crate::{
     error::Error,
     jobs::{
-        claim::{Claim, JobLease, valid_until},
         settings::WorkerSettings,
         store::{
             batcher::Operation,
-            change::{Held, Hold, How},
+            change::{Change, Finished, Hold, give_back, start, undo_start},
+            claim::{Claim, JobLease},
             nearby::NearbyWorker,
             queue::Queue,
         },
     },
     mutex::Mutex,
+    validity::valid_for,
 };
 
 /// How long a consumer may work on a job and not ask for another, before what was claimed for it goes back.
@@ -46,6 +47,8 @@ pub(super) struct Desk {
     /// Tracks what goes back until it is answered, and starts, which may have to go back then. It is closed once
     /// a worker that ends has sent all else.
     pub(super) given_back: TaskTracker,
+    /// All leases that are renewed, of claims and of jobs.
+    pub(super) held: Arc<HeldLeases>,
     state: Mutex<State>,
 }
 
@@ -55,8 +58,6 @@ struct State {
     added: u64,
     starting: usize,
     started: VecDeque<Claim>,
-    /// All leases that are renewed, of claims and of jobs.
-    held: HeldLeases,
     consumer: Consumer,
     /// Whether the consumer waits for a job.
     asked: bool,
@@ -98,12 +99,6 @@ pub(super) struct Status {
     pub(super) started_since: Option<Instant>,
 }
 
-/// What the consumer has not fetched and does not get any more.
-pub(super) struct TakenBack {
-    pub(super) claims: Vec<Claim>,
-    pub(super) starts: Vec<Claim>,
-}
-
 impl Status {
     /// Whether the consumer fetches a job as soon as there is one, for all that is known.
     pub(super) fn has_free_place(&self) -> bool {
@@ -118,9 +113,11 @@ impl Status {
 
 impl Desk {
     pub(super) fn new(queue: Arc<Queue>, settings: WorkerSettings, runtime: Handle) -> Arc<Desk> {
-        let held = HeldLeases::new(&queue.wheel, queue.nearby.stats.clone());
+        let nearby = queue.nearby.add(runtime, settings.look_ahead);
+        let stats = queue.nearby.stats.clone();
         Arc::new(Desk {
-            nearby: queue.nearby.add(runtime, settings.look_ahead),
+            held: HeldLeases::new(settings.lease, &queue.wheel, stats, nearby.clone()),
+            nearby,
             queue,
             settings,
             given_back: TaskTracker::new(),
@@ -129,7 +126,6 @@ impl Desk {
                 added: 0,
                 starting: 0,
                 started: VecDeque::new(),
-                held,
                 consumer: Consumer::new(settings.concurrency),
                 asked: false,
                 waker: None,
@@ -146,6 +142,26 @@ impl Desk {
         self.queue.update_all(&self.nearby.runtime, operations);
     }
 
+    /// Gives claims back, from the runtime of the engine.
+    pub(super) fn give_back(&self, how: fn(&Claim) -> Change<Finished>, claims: Vec<Claim>) {
+        for claim in &claims {
+            self.held.remove(&claim.lease);
+        }
+        self.queue
+            .give_back(&self.nearby.runtime, how, claims, &self.given_back);
+    }
+
+    /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
+    /// another one, they wait until their leases have expired.
+    pub(super) fn give_back_elsewhere(&self, how: fn(&Claim) -> Change<Finished>, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
+            self.queue.give_back(&runtime, how, claims, &self.given_back);
+        }
+    }
+
     fn notify_engine(&self) {
         self.nearby.has_work.notify_one();
     }
@@ -160,8 +176,7 @@ impl Desk {
         let mut lost = Vec::new();
         let next = self.poll_started(cx, &mut lost);
         // For Redis they run until their leases end, or until the end of one that was cancelled is confirmed.
-        self.queue
-            .give_back(&self.nearby.runtime, How::undo_start, lost, &self.given_back);
+        self.give_back(undo_start, lost);
         next
     }
 
@@ -175,7 +190,6 @@ impl Desk {
         let mut state = self.state.lock();
         while let Some(claim) = state.started.pop_front() {
             if claim.lease.validity.is_lost() {
-                state.held.remove(&claim.lease);
                 lost.push(claim);
                 continue;
             }
@@ -184,14 +198,12 @@ impl Desk {
             state.consumer.fetch(now);
             let limit = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
             if let Some(limit) = limit {
-                state.held.limit_time(&claim.lease, limit);
+                self.held.limit_time(&claim.lease, limit);
             }
             drop(state);
             self.notify_engine();
-            self.queue
-                .nearby
-                .stats
-                .delivered(claim.lateness(now), claim.was_delivered);
+            let stats = &self.queue.nearby.stats;
+            stats.delivered(claim.lateness(now), claim.was_tried);
             return Poll::Ready(Some(Ok(claim)));
         }
         if let Some(error) = state.error.take() {
@@ -229,36 +241,34 @@ impl Desk {
             };
             let job = claim.lease.clone();
             if job.validity.is_lost() {
-                state.held.remove(&job);
+                self.held.remove(&job);
                 continue;
             }
             state.starting += 1;
-            let start = Hold::Start {
-                job: &job,
-                lease: self.settings.lease,
-                attempts: self.settings.attempts,
-            };
-            let (partition, deadline) = (job.partition, job.validity.until());
+            let start = start(&job, self.settings.lease, self.settings.attempts);
             let (desk, unanswered) = (self.clone(), self.given_back.token());
-            let start = Operation::new(&start, deadline, move |held| {
+            let start = Operation::new(start, job.validity.until(), move |hold| {
                 let _unanswered = unanswered;
-                desk.answered(claim, held);
+                desk.answered(claim, hold);
             });
-            starts.push((partition, start));
+            starts.push((job.partition, start));
         }
         starts
     }
 
     /// Goes on with a claim whose start was answered.
-    fn answered(self: Arc<Self>, mut claim: Claim, held: Result<Held, Error>) {
-        let (is_started, error) = match held {
-            Ok(Held::Since(sent)) => {
-                let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
+    fn answered(self: Arc<Self>, mut claim: Claim, hold: Result<Hold, Error>) {
+        let (is_started, error) = match hold {
+            Ok(Hold::Since(sent)) => {
+                let tick = self.queue.wheel.tick_duration();
                 // One that was lost meanwhile goes back when it is to be fetched.
-                claim.lease.validity.extend(until);
+                claim
+                    .lease
+                    .validity
+                    .extend(sent + valid_for(self.settings.lease, tick));
                 (true, None)
             }
-            Ok(Held::Refused) => (false, None),
+            Ok(Hold::Refused) => (false, None),
             Err(error) => (false, Some(error)),
         };
         let mut state = self.state.lock();
@@ -268,15 +278,12 @@ impl Desk {
             state.started.push_back(claim);
             return wake(state);
         }
-        state.held.remove(&claim.lease);
         if is_started {
             // Nobody fetches it any more.
             drop(state);
-            let runtime = &self.nearby.runtime;
-            return self
-                .queue
-                .give_back(runtime, How::undo_start, vec![claim], &self.given_back);
+            return self.give_back(undo_start, vec![claim]);
         }
+        self.held.remove(&claim.lease);
         // After an error, which may come from a runtime that shuts down, starting more is left to the next
         // poll.
         let starts = if error.is_none() {
@@ -291,7 +298,7 @@ impl Desk {
         if let Some(error) = error {
             if error.is_unanswered() {
                 // It may have been carried out all the same, for a runtime that has ended.
-                self.give_back_elsewhere(How::undo_start, vec![claim]);
+                self.give_back_elsewhere(undo_start, vec![claim]);
             }
             self.report(error);
             wake(self.state.lock());
@@ -302,10 +309,10 @@ impl Desk {
 
     /// Stops renewing a job that is being finished or was dropped, and starts another one in its place. Returns
     /// whether it was renewed and not lost until now.
-    pub(super) fn leave(self: &Arc<Self>, lease: &Arc<JobLease>) -> bool {
+    pub(super) fn free_place(self: &Arc<Self>, lease: &Arc<JobLease>) -> bool {
+        let was_held = self.held.remove(lease);
         let mut state = self.state.lock();
-        let was_held = state.held.remove(lease);
-        state.consumer.leave();
+        state.consumer.free_place();
         let starts = self.start(&mut state);
         drop(state);
         self.send(starts);
@@ -336,46 +343,13 @@ impl Desk {
         self.state.lock().closed
     }
 
-    /// Whether any lease is left to renew.
-    pub(super) fn holds(&self) -> bool {
-        !self.state.lock().held.is_empty()
-    }
-
-    /// Starts renewing a claim.
-    pub(super) fn hold(&self, lease: &Arc<JobLease>) {
-        self.state.lock().held.insert(lease);
-    }
-
-    /// Renews a claim no more.
-    pub(super) fn forget(&self, lease: &Arc<JobLease>) {
-        self.state.lock().held.remove(lease);
-    }
-
-    /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
-    pub(super) fn end_overdue(&self) -> Option<Instant> {
-        let (overdue, next) = self.state.lock().held.take_overdue();
-        for lease in overdue {
-            lease.validity.lose();
-        }
-        next
-    }
-
-    /// Removes the leases that are lost. Returns those that last, and those that are lost.
-    pub(super) fn remove_lost(&self) -> (Vec<Arc<JobLease>>, Vec<Arc<JobLease>>) {
-        let (lasting, lost) = self.state.lock().held.remove_lost();
-        for lease in &lost {
-            lease.validity.lose();
-        }
-        (lasting, lost)
-    }
-
     /// Adds claims that have become due.
     pub(super) fn add(self: &Arc<Self>, claims: impl IntoIterator<Item = Claim>) {
         let mut state = self.state.lock();
         let since = Instant::now();
         for mut claim in claims {
             if claim.lease.validity.is_lost() {
-                state.held.remove(&claim.lease);
+                self.held.remove(&claim.lease);
                 continue;
             }
             state.added += 1;
@@ -410,26 +384,18 @@ impl Desk {
         self.report(error);
     }
 
-    /// Takes back the claims that have been due, and the jobs that have been started, since before these
+    /// Gives back the claims that have been due, and the jobs that have been started, since before these
     /// instants.
-    pub(super) fn take_back(
-        &self,
-        due_before: Option<Instant>,
-        started_before: Option<Instant>,
-    ) -> TakenBack {
+    pub(super) fn give_back_older(&self, due_before: Option<Instant>, started_before: Option<Instant>) {
         let mut state = self.state.lock();
         let (mut claims, mut starts) = (Vec::new(), Vec::new());
-        while state
-            .due
-            .first_key_value()
-            .is_some_and(|(_, due)| Some(due.since) <= due_before)
+        while let Some(due) = state.due.first_entry()
+            && Some(due.get().since) <= due_before
         {
-            claims.extend(state.due.pop_first().map(|(_, due)| due));
+            claims.push(due.remove());
         }
-        while state
-            .started
-            .front()
-            .is_some_and(|started| Some(started.since) <= started_before)
+        while let Some(started) = state.started.front()
+            && Some(started.since) <= started_before
         {
             starts.extend(state.started.pop_front());
         }
@@ -437,30 +403,18 @@ impl Desk {
             // The consumer has stopped polling.
             state.asked = false;
         }
-        for claim in claims.iter().chain(&starts) {
-            state.held.remove(&claim.lease);
-        }
-        TakenBack { claims, starts }
-    }
-
-    /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
-    /// another one, they wait until their leases have expired.
-    pub(super) fn give_back_elsewhere(&self, how: fn(&Claim) -> How<'static>, claims: Vec<Claim>) {
-        if claims.is_empty() {
-            return;
-        }
-        if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
-            self.queue.give_back(&runtime, how, claims, &self.given_back);
-        }
+        drop(state);
+        self.give_back(give_back, claims);
+        self.give_back(undo_start, starts);
     }
 
     /// Ends the stream and all leases, because the wheel was shut down.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
-        let held = state.held.drain();
         wake(state);
         self.nearby.end();
+        let held = self.held.drain();
         self.queue.nearby.stats.lost.add(held.len() as u64);
         for lease in held {
             lease.validity.lose();
@@ -474,12 +428,11 @@ impl Desk {
         state.ended = true;
         state.error = Some(Error::NoRuntime);
         let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));
-        let held = state.held.drain();
         wake(state);
-        drop(held);
+        self.held.drain();
         self.nearby.end();
-        self.give_back_elsewhere(|_| How::GiveBack, due.into_values().collect());
-        self.give_back_elsewhere(How::undo_start, started.into());
+        self.give_back_elsewhere(give_back, due.into_values().collect());
+        self.give_back_elsewhere(undo_start, started.into());
     }
 }
 
@@ -535,7 +488,7 @@ mod tests {
             payload: Vec::new(),
             size: 0,
             attempts: 0,
-            was_delivered: false,
+            was_tried: false,
             due: 0,
             overdue: Duration::ZERO,
             due_at: Instant::now(),
@@ -567,9 +520,8 @@ mod tests {
             let soon = Duration::from_secs(1);
             timeout(soon, was_sent.recv()).await.unwrap();
             end(&desk);
-            let now = Some(Instant::now());
-            let taken = desk.take_back(now, now);
-            assert_eq!((taken.claims.len(), taken.starts.len()), (1, 0));
+            let status = desk.status(soon);
+            assert!(status.ready == 2 && status.started_since.is_none());
             desk.given_back.close();
             let given_back = timeout(soon, desk.given_back.wait());
             assert!(given_back.await.is_err(), "the start was not answered");

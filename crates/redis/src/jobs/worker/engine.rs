@@ -10,9 +10,9 @@ use futures_util::{
 use tickwheel::{SleepError, Wheel};
 use tokio::time::Instant;
 
-use super::{claims::Claims, desk::Desk, takes::Takes};
+use super::{desk::Desk, stock::Stock, takes::Takes};
 use crate::{
-    jobs::store::{change::How, queue::Queue},
+    jobs::store::{change::give_back, queue::Queue},
     server::retry::Backoff,
 };
 
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Engine {
     desk: Arc<Desk>,
     takes: Takes,
-    claims: Claims,
+    stock: Stock,
     hints: SelectAll<BoxStream<'static, Hint>>,
     has_ended: bool,
 }
@@ -43,7 +43,7 @@ impl Engine {
     pub(super) fn new(desk: Arc<Desk>) -> Engine {
         Engine {
             takes: Takes::new(desk.clone()),
-            claims: Claims::new(desk.clone()),
+            stock: Stock::new(desk.clone()),
             hints: SelectAll::new(),
             has_ended: false,
             desk,
@@ -53,7 +53,6 @@ impl Engine {
     pub(super) async fn run(mut self) {
         if self.open().await {
             self.listen();
-            self.claims.begin();
             self.work().await;
         }
         self.end().await;
@@ -98,22 +97,20 @@ impl Engine {
         let Some(notifications) = &queue.settings.notifications else {
             return;
         };
-        let hints = |channel, hint: Hint| {
-            stream::unfold(notifications.listen(channel), move |listener| async move {
-                listener.heard().await;
-                Some((hint, listener))
-            })
-            .boxed()
-        };
         for (number, partition) in queue.partitions.iter().enumerate() {
+            let hints = |to: String, hint: Hint| {
+                let listener = notifications.listen(format!("{}:{to}", partition.channel));
+                stream::unfold(listener, move |listener| async move {
+                    listener.heard().await;
+                    Some((hint, listener))
+                })
+                .boxed()
+            };
             self.hints.extend([
                 // Before the worker's own channel: once that is listened to, both are.
-                hints(partition.channel_of_renewals(), Hint::Renew),
-                hints(
-                    partition.channel_of(self.takes.ear()),
-                    Hint::Look { partition: number },
-                ),
-                hints(partition.channel_of_idle(), Hint::LookLater { partition: number }),
+                hints("renew".to_owned(), Hint::Renew),
+                hints(self.takes.ear().to_string(), Hint::Look { partition: number }),
+                hints("later".to_owned(), Hint::LookLater { partition: number }),
             ]);
         }
     }
@@ -122,8 +119,15 @@ impl Engine {
         match hint {
             Hint::Look { partition } => self.takes.told(partition),
             Hint::LookLater { partition } => self.takes.told_as_idle(partition),
-            Hint::Renew => self.claims.renew_soon(),
+            Hint::Renew => self.desk.held.renew_soon(),
         }
+    }
+
+    /// Renews the leases that are due for it, and lets go of those that are lost.
+    fn keep_leases(&mut self, now: Instant) {
+        let (renewals, lost) = self.desk.held.keep(now, self.takes.is_told());
+        self.stock.remove(&lost);
+        self.desk.send(renewals);
     }
 
     /// Runs until the stream is dropped or the wheel is shut down.
@@ -132,33 +136,32 @@ impl Engine {
         let wheel = &desk.queue.wheel;
         loop {
             let now = Instant::now();
-            let limit_at = desk.end_overdue();
+            let limit_at = desk.held.end_overdue();
             self.takes.expect();
-            self.claims.keep(now, self.takes.is_told());
+            self.keep_leases(now);
             let status = desk.status(self.takes.soon());
             if status.closed || wheel.is_shutdown() {
                 return;
             }
-            self.claims.give_back_unwanted(&status, now);
+            self.stock.give_back_unwanted(&status, now);
             // What went back has left room.
             let status = desk.status(self.takes.soon());
-            let (on_wheel, unfetched) = (self.claims.on_wheel(), self.claims.unfetched());
-            self.takes.take_due(&status, now, on_wheel, unfetched);
+            self.takes.take_due(&status, now, &self.stock);
             let next = [
                 limit_at,
                 self.takes.next_look(),
-                self.claims.next_return(&status, now),
+                self.stock.next_return(&status, now),
             ];
             let next = next
                 .into_iter()
                 .flatten()
-                .fold(self.claims.next_renewal(), Instant::min);
+                .fold(desk.held.next_renewal(), Instant::min);
             tokio::select! {
                 () = desk.nearby.has_work.notified() => {}
-                due = self.claims.due() => desk.add(due),
+                due = self.stock.due() => desk.add(due),
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
-                    desk.add(self.claims.hold(claims));
+                    desk.add(self.stock.hold(claims));
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
                 is_alive = sleep_until(wheel, next) => {
@@ -170,48 +173,39 @@ impl Engine {
         }
     }
 
-    /// Gives back what nobody works on, and renews what the consumer still works on.
+    /// Gives back what nobody works on, and renews what the consumer still works on, unless the wheel is shut down.
     async fn end(&mut self) {
         let desk = self.desk.clone();
         let wheel = &desk.queue.wheel;
-        self.takes.leave();
-        while !wheel.is_shutdown() {
-            self.claims.give_back_all();
+        self.takes.unlist();
+        loop {
+            if wheel.is_shutdown() {
+                desk.end();
+            }
+            self.stock.give_back_all();
             if !self.takes.are_in_flight() {
-                self.takes.give_back_unanswered();
+                self.takes.undo_unanswered(&desk.nearby.runtime);
                 desk.given_back.close();
             }
             let has_given_back = desk.given_back.is_closed() && desk.given_back.is_empty();
-            if has_given_back && !desk.holds() {
+            if has_given_back && desk.held.is_empty() {
                 return;
             }
-            let limit_at = desk.end_overdue();
-            self.claims.keep(Instant::now(), self.takes.is_told());
-            let next = limit_at
-                .into_iter()
-                .fold(self.claims.next_renewal(), Instant::min);
+            let limit_at = desk.held.end_overdue();
+            self.keep_leases(Instant::now());
+            let next = limit_at.into_iter().fold(desk.held.next_renewal(), Instant::min);
             tokio::select! {
                 () = desk.nearby.has_work.notified() => {}
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
-                    self.claims.give_back(|_| How::GiveBack, claims);
-                    self.takes.leave();
+                    desk.give_back(give_back, claims);
+                    self.takes.unlist();
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
                 () = desk.given_back.wait(), if !has_given_back => {}
-                _ = sleep_until(wheel, next) => {}
+                _ = sleep_until(wheel, next), if !wheel.is_shutdown() => {}
             }
         }
-        desk.end();
-        self.claims.give_back_all();
-        while self.takes.are_in_flight() {
-            let answered = self.takes.answered().await;
-            let claims = self.takes.taken(answered);
-            self.claims.give_back(|_| How::GiveBack, claims);
-        }
-        self.takes.give_back_unanswered();
-        desk.given_back.close();
-        desk.given_back.wait().await;
     }
 }
 
@@ -222,7 +216,10 @@ impl Drop for Engine {
         if !self.has_ended {
             self.desk.end_without_runtime();
             // Before the tracker is closed, so that `close` waits for these too.
-            self.claims.give_back_elsewhere();
+            self.stock.give_back_elsewhere();
+            if let Some(runtime) = self.desk.queue.nearby.another_runtime(&self.desk.nearby) {
+                self.takes.undo_unanswered(&runtime);
+            }
         }
         self.desk.given_back.close();
     }

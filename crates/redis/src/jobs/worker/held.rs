@@ -1,85 +1,146 @@
-//! `HeldLeases`: all leases that a worker renews, of claims and of jobs, and how long its jobs may take.
+//! `HeldLeases`: the leases that a worker renews, of claims and of jobs, and how long its jobs may take.
 
-use std::{
-    collections::HashMap,
-    hash::{Hash, Hasher},
-    sync::Arc,
-};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use tickwheel::{DelayQueue, Wheel, delay_queue::Key};
 use tokio::time::Instant;
 
-use crate::jobs::{claim::JobLease, stats::QueueStats};
+use crate::{
+    error::Error,
+    jobs::{
+        stats::QueueStats,
+        store::{
+            batcher::Operation,
+            change::{Hold, renew},
+            claim::JobLease,
+            nearby::NearbyWorker,
+        },
+    },
+    mutex::Mutex,
+    server::retry::jittered,
+    validity::{margin, valid_for},
+};
+
+/// How often a worker renews that is not told of jobs that were cancelled.
+const RENEW_UNTOLD: Duration = Duration::from_secs(1);
+/// The shortest interval between two renewals of a worker that is told.
+const RENEWALS_APART: Duration = Duration::from_millis(100);
 
 pub(super) struct HeldLeases {
-    /// Each with its entry among the time limits, if it has one.
-    leases: HashMap<ByIdentity, Option<Key>>,
-    /// The jobs that were delivered, due when they will have taken as long as they may.
-    time_limits: DelayQueue<Arc<JobLease>>,
+    /// For how long each is renewed.
+    lease: Duration,
+    wheel: Wheel,
     stats: Arc<QueueStats>,
+    /// Whose engine is notified of a lease that Redis does not renew.
+    nearby: Arc<NearbyWorker>,
+    state: Mutex<State>,
 }
 
-struct ByIdentity(Arc<JobLease>);
-
-impl PartialEq for ByIdentity {
-    fn eq(&self, other: &ByIdentity) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
+struct State {
+    /// By the address of the lease.
+    leases: HashMap<usize, HeldLease>,
+    /// The jobs that were fetched, due when they will have taken as long as they may.
+    time_limits: DelayQueue<Arc<JobLease>>,
+    renewed_at: Instant,
+    renew_at: Instant,
+    /// Whether a job may have been cancelled since its renewal was sent.
+    may_be_cancelled: bool,
+    /// When the first of the leases expires unless it is renewed.
+    expire_at: Instant,
+    /// Whether a renewal was refused since the lost leases were removed.
+    was_refused: bool,
 }
 
-impl Eq for ByIdentity {}
+struct HeldLease {
+    lease: Arc<JobLease>,
+    /// Whether a renewal is in flight.
+    is_renewing: bool,
+    /// The entry of the claim in the wheel, while it waits until it is due.
+    on_wheel: Option<Key>,
+    /// Until when the job may take, and its entry among the time limits.
+    time_limit: Option<(Instant, Key)>,
+}
 
-impl Hash for ByIdentity {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        Arc::as_ptr(&self.0).hash(hasher);
-    }
+fn address(lease: &Arc<JobLease>) -> usize {
+    Arc::as_ptr(lease).addr()
 }
 
 impl HeldLeases {
-    pub(super) fn new(wheel: &Wheel, stats: Arc<QueueStats>) -> HeldLeases {
-        HeldLeases {
+    pub(super) fn new(
+        lease: Duration,
+        wheel: &Wheel,
+        stats: Arc<QueueStats>,
+        nearby: Arc<NearbyWorker>,
+    ) -> Arc<HeldLeases> {
+        let now = Instant::now();
+        let state = State {
             leases: HashMap::new(),
             time_limits: DelayQueue::on(wheel),
+            renewed_at: now,
+            renew_at: now + RENEW_UNTOLD.min(lease / 3),
+            may_be_cancelled: false,
+            expire_at: now + lease,
+            was_refused: false,
+        };
+        Arc::new(HeldLeases {
+            lease,
+            wheel: wheel.clone(),
             stats,
-        }
+            nearby,
+            state: Mutex::new(state),
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.leases.is_empty()
+        self.state.lock().leases.is_empty()
     }
 
-    pub(super) fn insert(&mut self, lease: &Arc<JobLease>) {
-        self.leases.insert(ByIdentity(lease.clone()), None);
+    pub(super) fn insert(&self, lease: &Arc<JobLease>) {
+        let held = HeldLease {
+            lease: lease.clone(),
+            is_renewing: false,
+            on_wheel: None,
+            time_limit: None,
+        };
+        self.state.lock().leases.insert(address(lease), held);
     }
 
-    /// Limits until when a job may take that is held.
-    pub(super) fn limit_time(&mut self, lease: &Arc<JobLease>, until: Instant) {
-        lease.set_overdue_at(until);
-        if let Some(entry) = self.leases.get_mut(&ByIdentity(lease.clone())) {
-            *entry = Some(self.time_limits.insert_at(lease.clone(), until));
+    /// Records the entry in the wheel of a claim that is held.
+    pub(super) fn set_on_wheel(&self, lease: &Arc<JobLease>, entry: Key) {
+        if let Some(held) = self.state.lock().leases.get_mut(&address(lease)) {
+            held.on_wheel = Some(entry);
         }
     }
 
-    /// Takes the jobs that have taken as long as they may. Returns when the next one will have.
-    pub(super) fn take_overdue(&mut self) -> (Vec<Arc<JobLease>>, Option<Instant>) {
+    /// Limits until when a job may take that is held.
+    pub(super) fn limit_time(&self, lease: &Arc<JobLease>, until: Instant) {
+        let State {
+            leases, time_limits, ..
+        } = &mut *self.state.lock();
+        if let Some(held) = leases.get_mut(&address(lease)) {
+            held.time_limit = Some((until, time_limits.insert_at(lease.clone(), until)));
+        }
+    }
+
+    /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
+    pub(super) fn end_overdue(&self) -> Option<Instant> {
         let mut overdue = Vec::new();
-        self.time_limits.expired(&mut overdue, usize::MAX);
-        let next = self
-            .time_limits
-            .peek()
-            .map(|first| self.time_limits.deadline(&first));
-        let overdue = overdue.into_iter().map(|overdue| overdue.into_inner());
-        (overdue.collect(), next)
+        let next = {
+            let limits = &mut self.state.lock().time_limits;
+            limits.expired(&mut overdue, usize::MAX);
+            limits.peek().map(|first| limits.deadline(&first))
+        };
+        for lease in overdue {
+            lease.into_inner().validity.lose();
+        }
+        next
     }
 
     /// Removes a lease, and counts it as lost if it was. Returns whether it was held and not lost.
-    pub(super) fn remove(&mut self, lease: &Arc<JobLease>) -> bool {
-        let Some(entry) = self.leases.remove(&ByIdentity(lease.clone())) else {
+    pub(super) fn remove(&self, lease: &Arc<JobLease>) -> bool {
+        let mut state = self.state.lock();
+        if state.remove(address(lease)).is_none() {
             return false;
-        };
-        if let Some(entry) = entry {
-            // It is not there any more once the job has taken too long.
-            self.time_limits.try_remove(&entry);
         }
         let is_lost = lease.validity.is_lost();
         if is_lost {
@@ -88,27 +149,154 @@ impl HeldLeases {
         !is_lost
     }
 
-    /// Removes the lost leases, and counts them. Returns the remaining ones and the lost ones.
-    pub(super) fn remove_lost(&mut self) -> (Vec<Arc<JobLease>>, Vec<Arc<JobLease>>) {
-        let leases = self.leases.keys().map(|held| held.0.clone());
-        let (lost, lasting): (Vec<_>, Vec<_>) = leases.partition(|lease| lease.validity.is_lost());
-        for lease in &lost {
-            self.remove(lease);
-        }
-        (lasting, lost)
+    /// Lets go of all leases.
+    pub(super) fn drain(&self) -> Vec<Arc<JobLease>> {
+        let mut state = self.state.lock();
+        state.time_limits.clear();
+        state.leases.drain().map(|(_, held)| held.lease).collect()
     }
 
-    pub(super) fn drain(&mut self) -> Vec<Arc<JobLease>> {
-        self.time_limits.clear();
-        self.leases.drain().map(|(held, _)| held.0).collect()
+    // Renewal.
+
+    /// Returns when to renew leases, or to look for expired ones, next.
+    pub(super) fn next_renewal(&self) -> Instant {
+        let state = self.state.lock();
+        state.renew_at.min(state.expire_at)
+    }
+
+    /// Renews soon, because a job may have been cancelled.
+    pub(super) fn renew_soon(&self) {
+        self.state.lock().renew_soon();
+    }
+
+    /// Renews what is due for it, and lets go of what is lost. Returns the renewals, to be sent, and the entries
+    /// in the wheel of claims that are lost.
+    ///
+    /// A worker that `is_told` of jobs that were cancelled renews after a third of the lease minus a random part,
+    /// so that workers that started together do not renew together.
+    pub(super) fn keep(self: &Arc<Self>, now: Instant, is_told: bool) -> (Vec<(usize, Operation)>, Vec<Key>) {
+        let mut state = self.state.lock();
+        let is_due = state.renew_at <= now;
+        if !is_due && state.expire_at > now && !state.was_refused {
+            return Default::default();
+        }
+        let lost = state.remove_lost();
+        let first = state
+            .leases
+            .values()
+            .map(|held| held.lease.validity.until())
+            .min();
+        state.expire_at = first.unwrap_or(now + self.lease);
+        let renewals = if is_due {
+            let period = jittered(self.lease / 3);
+            state.renewed_at = now;
+            state.renew_at = now + if is_told { period } else { period.min(RENEW_UNTOLD) };
+            self.renew_all(&mut state)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        self.stats.lost.add(lost.len() as u64);
+        for held in &lost {
+            held.lease.validity.lose();
+        }
+        (renewals, lost.iter().filter_map(|held| held.on_wheel).collect())
+    }
+
+    fn renew_all(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
+        let (mut renewals, mut was_renewing) = (Vec::new(), false);
+        for held in state.leases.values_mut() {
+            if mem::replace(&mut held.is_renewing, true) {
+                was_renewing = true;
+            } else {
+                renewals.push((held.lease.partition, self.renewal(held)));
+            }
+        }
+        if mem::take(&mut state.may_be_cancelled) && was_renewing {
+            // The renewal in flight may have been carried out before the job was cancelled.
+            state.renew_soon();
+        }
+        renewals
+    }
+
+    fn renewal(self: &Arc<Self>, held: &HeldLease) -> Operation {
+        let (this, job) = (self.clone(), held.lease.clone());
+        let until = job.validity.until();
+        let lease = match held.time_limit {
+            // One that lasts for as long as the job may take is not extended.
+            Some((limit, _)) if limit <= until => {
+                let left = until.saturating_duration_since(Instant::now());
+                self.lease
+                    .min(left + margin(self.lease, self.wheel.tick_duration()))
+            }
+            _ => self.lease,
+        };
+        Operation::new(renew(&job, lease), until, move |hold| {
+            this.renewed(&job, lease, hold)
+        })
+    }
+
+    /// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed; otherwise
+    /// the lease expires.
+    fn renewed(&self, job: &Arc<JobLease>, lease: Duration, hold: Result<Hold, Error>) {
+        if let Ok(Hold::Since(sent)) = hold {
+            job.validity
+                .extend(sent + valid_for(lease, self.wheel.tick_duration()));
+        }
+        let is_refused = matches!(hold, Ok(Hold::Refused));
+        let mut state = self.state.lock();
+        state.was_refused |= is_refused;
+        if let Some(held) = state.leases.get_mut(&address(job)) {
+            held.is_renewing = false;
+        }
+        drop(state);
+        match hold {
+            Ok(Hold::Since(_)) => self.stats.renewals.renewed.increment(),
+            Ok(Hold::Refused) => {
+                job.validity.lose();
+                self.nearby.has_work.notify_one();
+            }
+            Err(_) => self.stats.renewals.failed.increment(),
+        }
+    }
+}
+
+impl State {
+    fn remove(&mut self, address: usize) -> Option<HeldLease> {
+        let held = self.leases.remove(&address)?;
+        if let Some((_, entry)) = held.time_limit {
+            // It is not there any more once the job has taken too long.
+            self.time_limits.try_remove(&entry);
+        }
+        Some(held)
+    }
+
+    fn remove_lost(&mut self) -> Vec<HeldLease> {
+        self.was_refused = false;
+        let is_lost = |held: &&HeldLease| held.lease.validity.is_lost();
+        let lost: Vec<_> = self
+            .leases
+            .values()
+            .filter(is_lost)
+            .map(|held| address(&held.lease))
+            .collect();
+        lost.into_iter()
+            .filter_map(|address| self.remove(address))
+            .collect()
+    }
+
+    fn renew_soon(&mut self) {
+        self.may_be_cancelled = true;
+        self.renew_at = self.renew_at.min(self.renewed_at + RENEWALS_APART);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use tokio::runtime::Handle;
 
     use super::*;
+    use crate::jobs::store::nearby::Nearby;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -116,9 +304,14 @@ mod tests {
         JobLease::new("id".to_owned(), 0, "token".into(), Instant::now() + 100 * SECOND)
     }
 
+    fn held_leases() -> Arc<HeldLeases> {
+        let nearby = Nearby::default().add(Handle::current(), Duration::ZERO);
+        HeldLeases::new(100 * SECOND, &Wheel::new(), Arc::default(), nearby)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nothing_is_kept_of_jobs_that_are_done() {
-        let mut held = HeldLeases::new(&Wheel::new(), Arc::default());
+        let held = held_leases();
         let long = lease();
         held.insert(&long);
         held.limit_time(&long, Instant::now() + 60 * SECOND);
@@ -128,26 +321,29 @@ mod tests {
             held.limit_time(&job, Instant::now() + 60 * SECOND);
             assert!(held.remove(&job));
         }
-        assert_eq!((held.leases.len(), held.time_limits.len()), (1, 1));
+        let lengths = || {
+            let state = held.state.lock();
+            (state.leases.len(), state.time_limits.len())
+        };
+        assert_eq!(lengths(), (1, 1));
         assert!(held.remove(&long));
-        assert!(held.is_empty() && held.time_limits.is_empty());
+        assert_eq!(lengths(), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_job_is_overdue_once_when_it_has_taken_as_long_as_it_may() {
-        let mut held = HeldLeases::new(&Wheel::new(), Arc::default());
+        let held = held_leases();
         let (first, second) = (lease(), lease());
         for (job, after) in [(&second, 2 * SECOND), (&first, SECOND)] {
             held.insert(job);
             held.limit_time(job, Instant::now() + after);
         }
-        let (overdue, next) = held.take_overdue();
-        assert!(overdue.is_empty() && next == Some(Instant::now() + SECOND));
+        assert_eq!(held.end_overdue(), Some(Instant::now() + SECOND));
+        assert!(!first.validity.is_lost());
         tokio::time::advance(SECOND).await;
-        let (overdue, next) = held.take_overdue();
-        assert!(Arc::ptr_eq(&overdue[0], &first) && overdue.len() == 1);
-        assert_eq!(next, Some(Instant::now() + SECOND));
-        assert!(held.take_overdue().0.is_empty());
-        assert!(held.remove(&first) && held.remove(&second));
+        assert_eq!(held.end_overdue(), Some(Instant::now() + SECOND));
+        assert!(first.validity.is_lost() && !second.validity.is_lost());
+        assert!(!held.remove(&first) && held.remove(&second));
+        assert_eq!(held.end_overdue(), None);
     }
 }

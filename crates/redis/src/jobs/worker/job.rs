@@ -14,13 +14,11 @@ use tokio::time::Instant;
 use super::desk::Desk;
 use crate::{
     error::Error,
-    jobs::{
-        claim::Claim,
-        store::{
-            batcher::Operation,
-            change::{Finish, Finished, How},
-            queue::CALL_LIMIT,
-        },
+    jobs::store::{
+        batcher::Operation,
+        change::{self, Change, Finished},
+        claim::{Claim, JobLease},
+        queue::CALL_LIMIT,
     },
     validity::Lost,
 };
@@ -34,8 +32,8 @@ use crate::{
 pub struct Job {
     claim: Claim,
     desk: Arc<Desk>,
-    /// Whether it has left its place to another job, because it is being finished or is over.
-    has_left: AtomicBool,
+    /// Whether its place is free for another job, because it is being finished or is over.
+    has_freed_place: AtomicBool,
     /// Whether the consumer has finished with it.
     is_over: AtomicBool,
 }
@@ -45,7 +43,7 @@ impl Job {
         Job {
             claim,
             desk,
-            has_left: AtomicBool::new(false),
+            has_freed_place: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
     }
@@ -94,7 +92,7 @@ impl Job {
     /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may
     /// then be done, or be delivered again.
     pub async fn done(self) -> Result<bool, Error> {
-        self.finish(How::Done).await
+        self.finish(change::done(self.lease())).await
     }
 
     /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries
@@ -110,7 +108,7 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
-        self.put_off(How::Retry { delay, error: "" }, delay).await
+        self.put_off(change::retry(self.lease(), delay, ""), delay).await
     }
 
     /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does
@@ -140,12 +138,12 @@ impl Job {
     /// # }
     /// ```
     pub async fn snooze(self, delay: Duration) -> Result<bool, Error> {
-        self.put_off(How::Snooze { delay }, delay).await
+        self.put_off(change::snooze(self.lease(), delay), delay).await
     }
 
     /// Finishes the job, to be due again after `delay`.
-    pub(super) async fn put_off(&self, how: How<'_>, delay: Duration) -> Result<bool, Error> {
-        let waits = self.finish(how).await?;
+    pub(super) async fn put_off(&self, change: Change<Finished>, delay: Duration) -> Result<bool, Error> {
+        let waits = self.finish(change).await?;
         if waits {
             self.desk.queue.expect_job(self.claim.lease.partition, delay);
         }
@@ -163,10 +161,15 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn bury(self) -> Result<bool, Error> {
-        self.finish(How::Bury { error: "" }).await
+        self.finish(change::bury(self.lease(), "")).await
     }
 
-    pub(super) async fn finish(&self, how: How<'_>) -> Result<bool, Error> {
+    pub(super) fn lease(&self) -> &JobLease {
+        &self.claim.lease
+    }
+
+    /// Carries out a change by which the job is let go.
+    pub(super) async fn finish(&self, change: Change<Finished>) -> Result<bool, Error> {
         let lease = &self.claim.lease;
         let queue = &self.desk.queue;
         // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still
@@ -178,9 +181,9 @@ impl Job {
         } else {
             lease.validity.until()
         };
-        let asked = queue.partitions[lease.partition].submit(&Finish { job: lease, how }, deadline)?;
+        let asked = queue.partitions[lease.partition].submit(change, deadline)?;
         // A job that is being finished is not renewed. The next one is started by the batch that finishes it.
-        let was_held = self.leave();
+        let was_held = self.free_place();
         let finished = asked.await?;
         if was_held && finished == Finished::Lost {
             queue.nearby.stats.lost.increment();
@@ -192,10 +195,10 @@ impl Job {
         Ok(finished != Finished::Lost)
     }
 
-    /// Leaves the job's place to another, unless it has. Returns whether the job was renewed and not lost until
+    /// Frees the job's place for another, unless it has. Returns whether the job was renewed and not lost until
     /// now.
-    fn leave(&self) -> bool {
-        !self.has_left.swap(true, Ordering::Relaxed) && self.desk.leave(&self.claim.lease)
+    fn free_place(&self) -> bool {
+        !self.has_freed_place.swap(true, Ordering::Relaxed) && self.desk.free_place(&self.claim.lease)
     }
 
     /// Ends the job as dropping it does, though somebody may keep a clone of its `Arc`.
@@ -203,8 +206,8 @@ impl Job {
         if self.is_over.swap(true, Ordering::Relaxed) {
             return;
         }
-        let is_unfinished = !self.has_left.load(Ordering::Relaxed);
-        self.leave();
+        let is_unfinished = !self.has_freed_place.load(Ordering::Relaxed);
+        self.free_place();
         self.claim.lease.validity.lose();
         if is_unfinished {
             self.confirm();
@@ -214,13 +217,9 @@ impl Job {
     /// Tells Redis that the handler has ended, so that the id becomes free of a job that was cancelled, whether or
     /// not its worker knows of that yet.
     fn confirm(&self) {
-        let lease = &self.claim.lease;
-        let confirm = Finish {
-            job: lease,
-            how: How::Confirm,
-        };
+        let lease = self.lease();
         // A job that cannot be confirmed is gone when its lease has ended.
-        let confirmed = Operation::new(&confirm, Instant::now() + CALL_LIMIT, drop);
+        let confirmed = Operation::new(change::confirm(lease), Instant::now() + CALL_LIMIT, drop);
         self.desk.send(vec![(lease.partition, confirmed)]);
     }
 }

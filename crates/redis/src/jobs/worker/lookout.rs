@@ -71,6 +71,15 @@ pub(super) struct Lookout {
     done_before: bool,
 }
 
+/// What to do about a partition now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Send a take.
+    Look,
+    /// Until the lookout's time, or until the worker has room.
+    Wait,
+}
+
 /// Which jobs could be taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum More {
@@ -113,37 +122,37 @@ impl Lookout {
         !self.is_taking && !self.unanswered && (wants_more || (is_unlisted && room.is_starving))
     }
 
-    /// Decides whether to look now, and if not, when. A message waits for a free place, or for a moment.
-    /// Without room for a job, only the regular look for jobs that others have lost is due, and one that has
-    /// others told of jobs in place of a worker that `is_busy`.
-    pub(super) fn look(&mut self, now: Instant, room: &Room, is_busy: bool) -> bool {
+    /// Plans whether to look now, and if not, when. A message waits for a free place, or for a moment. Without room
+    /// for a job, only the regular look for jobs that others have lost is due, and one that has others told of jobs
+    /// in place of a worker that `is_busy`.
+    pub(super) fn plan(&mut self, now: Instant, room: &Room, is_busy: bool) -> Plan {
         if self.is_taking {
-            return false;
+            return Plan::Wait;
         }
         if self.more == Some(More::Ahead) && room.ahead > 0 {
             self.at = self.at.min(self.sent + TOGETHER);
         }
         if self.at > now {
-            return self.wants(room);
+            return if self.wants(room) { Plan::Look } else { Plan::Wait };
         }
         if room.due == 0 && now < self.sent + INTERVAL && !self.unanswered {
             self.more = Some(More::Due);
             if self.is_listed && is_busy {
-                return true;
+                return Plan::Look;
             }
             self.at = self.sent + INTERVAL;
             if self.is_listed {
                 self.at = self.at.min(now + LOOK_AGAIN);
             }
-            return false;
+            return Plan::Wait;
         }
         if self.hinted && self.more.is_none() && !self.unanswered && !room.is_starving {
             // What is scheduled meanwhile is taken with it.
             self.more = Some(More::Told);
             self.at = now + LOOK_AGAIN;
-            return false;
+            return Plan::Wait;
         }
-        true
+        Plan::Look
     }
 
     /// Returns how long ago the last take was sent.
@@ -272,7 +281,7 @@ mod tests {
     }
 
     fn is_due(lookout: &mut Lookout, now: Instant, jobs: usize, is_starving: bool) -> bool {
-        lookout.look(now, &room(jobs, is_starving), false)
+        lookout.plan(now, &room(jobs, is_starving), false) == Plan::Look
     }
 
     fn answered(next_due: Option<Duration>, next_end: Option<Duration>) -> (Instant, Lookout) {
@@ -316,12 +325,12 @@ mod tests {
             has_idle_wheel: false,
             ..room(2, true)
         };
-        assert!(!lookout.look(now, &full, false));
+        assert_eq!(lookout.plan(now, &full, false), Plan::Wait);
         assert_eq!(lookout.at, now + SECOND / 2, "and is looked for when it is due");
-        assert!(lookout.look(lookout.at, &full, false));
+        assert_eq!(lookout.plan(lookout.at, &full, false), Plan::Look);
         let (now, mut lookout) = answered(Some(Duration::ZERO), None);
         assert_eq!(lookout.more, Some(More::Due));
-        assert!(lookout.look(now, &full, false));
+        assert_eq!(lookout.plan(now, &full, false), Plan::Look);
     }
 
     #[test]
@@ -360,12 +369,10 @@ mod tests {
         let (now, mut lookout) = answered(None, None);
         lookout.told(now);
         lookout.is_listed = true;
-        assert!(
-            !lookout.look(now, &room(0, false), false),
-            "it may ask at any moment"
-        );
+        let plan = lookout.plan(now, &room(0, false), false);
+        assert_eq!(plan, Plan::Wait, "it may ask at any moment");
         assert_eq!(lookout.at, now + LOOK_AGAIN);
-        assert!(lookout.look(lookout.at, &room(0, false), true));
+        assert_eq!(lookout.plan(lookout.at, &room(0, false), true), Plan::Look);
         lookout.begin(now);
         lookout.answered(now, None, None, SECOND);
         lookout.is_listed = false;

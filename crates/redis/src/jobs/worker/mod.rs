@@ -1,9 +1,7 @@
-//! What delivers jobs. A worker consists of a `stream`, an `engine` that takes jobs (`takes`) and holds and renews
-//! them (`claims`), and a `desk` between the two, which starts as many as the `consumer` has places for. `lookout`
-//! says when to look at a partition.
+//! What delivers jobs. A worker consists of a `stream`, an `engine` that takes jobs (`takes`) and holds them until
+//! they are due (`stock`), and a `desk` between the two, which starts as many as the `consumer` has places for. All
+//! that it has taken is `held` until it is finished. `lookout` says when to look at a partition.
 
-mod builder;
-mod claims;
 mod consumer;
 mod desk;
 mod engine;
@@ -11,10 +9,10 @@ mod held;
 mod job;
 mod lookout;
 mod run;
+mod stock;
 mod stream;
 mod takes;
 
-pub use builder::WorkerBuilder;
 pub use job::Job;
 pub use run::{JobError, Run};
-pub use stream::Worker;
+pub use stream::{Worker, WorkerBuilder};

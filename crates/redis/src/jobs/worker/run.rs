@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{job::Job, stream::Worker};
 use crate::{
     error::Error,
-    jobs::store::change::How,
+    jobs::store::change,
     server::retry::{Backoff, random_part},
     timers,
 };
@@ -334,12 +334,12 @@ impl Attempt {
                 return;
             }
             () = self.give_back.cancelled() => {
-                self.log_unfinished(job, job.finish(How::UndoStart { was_delivered: true }).await);
+                self.log_unfinished(job, job.finish(change::undo_attempt(job.lease())).await);
                 return;
             }
         };
         let finished = match outcome {
-            Ok(()) => job.finish(How::Done).await,
+            Ok(()) => job.finish(change::done(job.lease())).await,
             Err(error) => {
                 tracing::warn!(job = job.id(), attempt = job.attempt(), %error, "an attempt at a job failed");
                 self.failed(job, error).await
@@ -351,17 +351,17 @@ impl Attempt {
     /// Finishes a job as the error of its handler says.
     async fn failed(&self, job: &Job, error: Cause) -> Result<bool, Error> {
         let text = error.to_string();
-        let (verdict, error) = (JobError::from(error), &*text);
-        match verdict {
+        let (verdict, lease) = (JobError::from(error), job.lease());
+        let delay = match verdict {
             JobError::Retry(_) => {
                 let pause = self.backoff.after(job.attempt());
-                let delay = pause - random_part(pause / 4);
-                job.put_off(How::Retry { delay, error }, delay).await
+                pause - random_part(pause / 4)
             }
-            JobError::RetryAfter(delay, _) => job.put_off(How::Retry { delay, error }, delay).await,
-            JobError::Bury(_) => job.finish(How::Bury { error }).await,
-            JobError::Snooze(delay) => job.put_off(How::Snooze { delay }, delay).await,
-        }
+            JobError::RetryAfter(delay, _) => delay,
+            JobError::Bury(_) => return job.finish(change::bury(lease, &text)).await,
+            JobError::Snooze(delay) => return job.put_off(change::snooze(lease, delay), delay).await,
+        };
+        job.put_off(change::retry(lease, delay, &text), delay).await
     }
 
     fn log_unfinished(&self, job: &Job, finished: Result<bool, Error>) {

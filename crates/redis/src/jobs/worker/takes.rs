@@ -3,23 +3,22 @@
 use std::{mem, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     desk::{Desk, Status, UNASKED},
-    lookout::{Lookout, Room},
+    lookout::{Lookout, Plan, Room},
+    stock::Stock,
 };
 use crate::{
     error::Error,
-    jobs::{
+    jobs::store::{
+        batcher::Operation,
+        call_names::CallNames,
+        change,
         claim::Claim,
-        store::{
-            batcher::Operation,
-            call_names::CallNames,
-            change::Edit,
-            queue::{CALL_LIMIT, Queue},
-            take::{TakeRequest, Taken, give_back, take},
-        },
+        queue::CALL_LIMIT,
+        take::{self, Take, Taken},
     },
     server::names::Nonce,
 };
@@ -60,7 +59,7 @@ pub(super) struct Takes {
 }
 
 /// A take, and what became of it.
-pub(super) type Answered = (TakeRequest, Result<Taken, Error>);
+pub(super) type Answered = (Take, Result<Taken, Error>);
 
 impl Takes {
     pub(super) fn new(desk: Arc<Desk>) -> Takes {
@@ -136,11 +135,11 @@ impl Takes {
         asked.max(soon).min(most)
     }
 
-    /// Returns how many jobs may be claimed, with so many held on the wheel and so many yet to be fetched.
-    fn room(&self, status: &Status, on_wheel: usize, unfetched: usize) -> Room {
-        let wanted = self.wanted(status);
+    /// Returns how many jobs may be claimed, in addition to the stock.
+    fn room(&self, status: &Status, stock: &Stock) -> Room {
+        let (wanted, on_wheel) = (self.wanted(status), stock.on_wheel());
         // Large jobs that are slow to fetch leave room for others.
-        let unfetched = unfetched.saturating_sub(wanted);
+        let unfetched = stock.unfetched().saturating_sub(wanted);
         let due = wanted.saturating_sub(unfetched + self.jobs_in_flight + status.ready);
         Room {
             due,
@@ -152,7 +151,7 @@ impl Takes {
     }
 
     /// Sends a take to each partition that is due for one.
-    pub(super) fn take_due(&mut self, status: &Status, now: Instant, on_wheel: usize, unfetched: usize) {
+    pub(super) fn take_due(&mut self, status: &Status, now: Instant, stock: &Stock) {
         self.has_begun |= status.asked;
         if !self.has_begun {
             return;
@@ -161,8 +160,8 @@ impl Takes {
         let partitions = self.lookouts.len();
         for step in 0..partitions {
             let partition = (self.first + step) % partitions;
-            let room = self.room(status, on_wheel, unfetched);
-            if self.lookouts[partition].look(now, &room, is_busy) {
+            let room = self.room(status, stock);
+            if self.lookouts[partition].plan(now, &room, is_busy) == Plan::Look {
                 self.send(partition, &room, now);
             }
         }
@@ -178,7 +177,7 @@ impl Takes {
             self.names[partition].next_call();
         }
         let bytes = BYTES.saturating_sub(self.bytes_in_flight) / 4;
-        let request = TakeRequest {
+        let take = Take {
             call: self.names[partition].call_name(),
             partition,
             wanted: room.due.min(TAKE),
@@ -187,10 +186,10 @@ impl Takes {
             bytes: bytes.max(FEWEST_BYTES),
             is_resent,
         };
-        self.jobs_in_flight += request.wanted;
-        self.bytes_in_flight += request.bytes;
+        self.jobs_in_flight += take.wanted;
+        self.bytes_in_flight += take.bytes;
         let (queue, settings) = (self.desk.queue.clone(), self.desk.settings);
-        self.in_flight.push(take(queue, settings, request).boxed());
+        self.in_flight.push(take::send(queue, settings, take).boxed());
     }
 
     /// Waits for the answer to a take. Without a take in flight, waits for ever.
@@ -202,12 +201,12 @@ impl Takes {
     }
 
     /// Takes note of an answer, and returns the claims in it.
-    pub(super) fn taken(&mut self, (request, taken): Answered) -> Vec<Claim> {
-        self.jobs_in_flight -= request.wanted;
-        self.bytes_in_flight -= request.bytes;
+    pub(super) fn taken(&mut self, (take, taken): Answered) -> Vec<Claim> {
+        self.jobs_in_flight -= take.wanted;
+        self.bytes_in_flight -= take.bytes;
         let now = Instant::now();
-        let lookout = &mut self.lookouts[request.partition];
-        let names = &mut self.names[request.partition];
+        let lookout = &mut self.lookouts[take.partition];
+        let names = &mut self.names[take.partition];
         let taken = match taken {
             Ok(taken) => taken,
             Err(error) if names.renew_if_copied(&error) => {
@@ -252,60 +251,28 @@ impl Takes {
     }
 
     /// Has others told of due jobs in place of this worker, wherever Redis lists it.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn unlist(&mut self) {
         let deadline = Instant::now() + CALL_LIMIT;
-        let closed = self
-            .lookouts
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(partition, lookout)| {
-                let unanswered = mem::take(&mut lookout.is_listed).then(|| self.desk.given_back.token())?;
-                let close = Edit::Close { worker: self.ear };
-                Some((
-                    partition,
-                    Operation::new(&close, deadline, move |_| drop(unanswered)),
-                ))
-            });
-        self.desk.send(closed.collect());
+        let lookouts = self.lookouts.iter_mut().enumerate();
+        let unlisted = lookouts.filter_map(|(partition, lookout)| {
+            let unanswered = mem::take(&mut lookout.is_listed).then(|| self.desk.given_back.token())?;
+            let unlist = change::unlist(self.ear);
+            Some((
+                partition,
+                Operation::new(unlist, deadline, move |_| drop(unanswered)),
+            ))
+        });
+        self.desk.send(unlisted.collect());
     }
 
-    /// Undoes the takes whose answers never came.
-    pub(super) fn give_back_unanswered(&mut self) {
+    /// Undoes the takes that were not answered and will not be, on that runtime.
+    pub(super) fn undo_unanswered(&mut self, runtime: &Handle) {
         for (partition, lookout) in self.lookouts.iter_mut().enumerate() {
-            if mem::take(&mut lookout.unanswered) {
-                let undone = undo(self.desk.queue.clone(), partition, &self.names[partition]);
-                self.desk.given_back.spawn(undone);
+            if mem::take(&mut lookout.unanswered) || mem::take(&mut lookout.is_taking) {
+                let call = self.names[partition].call_name();
+                let undone = take::undo(self.desk.queue.clone(), partition, &call);
+                self.desk.given_back.spawn_on(undone, runtime);
             }
-        }
-    }
-}
-
-impl Drop for Takes {
-    /// Undoes the takes that were in flight when the runtime ended, by the runtime of another worker.
-    fn drop(&mut self) {
-        let queue = &self.desk.queue;
-        let in_flight = |lookout: &Lookout| lookout.is_taking || lookout.unanswered;
-        if !self.lookouts.iter().any(in_flight) {
-            return;
-        }
-        let Some(runtime) = queue.nearby.another_runtime(&self.desk.nearby) else {
-            return;
-        };
-        for (partition, lookout) in self.lookouts.iter().enumerate() {
-            if in_flight(lookout) {
-                runtime.spawn(undo(queue.clone(), partition, &self.names[partition]));
-            }
-        }
-    }
-}
-
-/// Undoes a take whose answer never came. A job that cannot be given back is delivered again when its lease has
-/// expired.
-fn undo(queue: Arc<Queue>, partition: usize, names: &CallNames) -> impl Future<Output = ()> + use<> {
-    let call = give_back(&queue.partitions[partition], &names.call_name());
-    async move {
-        if queue.ask(call).await.is_ok() {
-            queue.expect_job(partition, Duration::ZERO);
         }
     }
 }

@@ -8,9 +8,9 @@ if wrong then return wrong end
 local returned = 0
 if is_resent then
   for _, id in ipairs(cmsgpack.unpack(last_reply)) do
-    local owner, attempts, at, limit, failure = read(id)
+    local owner, attempts, at, allowed, failure = read(id)
     if owner == token and call('ZSCORE', claimed, id) then
-      wait(claimed, id, attempts, at, limit, failure)
+      wait(claimed, id, attempts, at, allowed, failure)
       returned = returned + 1
     end
   end

@@ -6,8 +6,8 @@
 --   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
 --   running  was delivered; the score is the end of the lease
 --   dead     ran out of attempts, or was buried; the score is when
--- `state` holds "token attempts due limit error" for each job that is claimed, was ever started or has failed: the token is "-" while
--- nobody holds the job, and begins with "!" once a job that runs has been cancelled; the limit is the number of attempts under which it
+-- `state` holds "token attempts due allowed error" for each job that is claimed, was ever started or has failed: the token is "-" while
+-- nobody holds the job, and begins with "!" once a job that runs has been cancelled; `allowed` is the number of attempts under which it
 -- was started last, "-" for one that was never delivered or has failed for its payload since; the error is that of its last attempt, and
 -- may be missing.
 -- `repeats` holds the grid of each job that comes again after it was done: its first point, and the distance of two.
@@ -68,25 +68,25 @@ local function exact(value)
   return string.format('%d%09d', (value - low) / 1e9, low)
 end
 
--- In place of the limit of a job that was never delivered.
+-- In place of the attempts allowed, of a job that was never delivered.
 local NEVER = '-'
 
--- Who holds a job, its attempts, its due time, the limit of its attempts and its last error. Of one whose state is lost or damaged:
+-- Who holds a job, its attempts, its due time, the attempts allowed and its last error. Of one whose state is lost or damaged:
 -- nobody, none and now.
 local function parse(stored)
-  local owner, attempts, at, limit, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
-  if not owner or #attempts > 9 or #at > 16 or (limit ~= NEVER and not tonumber(limit)) then
+  local owner, attempts, at, allowed, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
+  if not owner or #attempts > 9 or #at > 16 or (allowed ~= NEVER and not tonumber(allowed)) then
     return '-', '0', exact(now), NEVER, ''
   end
-  return owner, attempts, at, limit, failure
+  return owner, attempts, at, allowed, failure
 end
 
 local function read(id)
   return parse(call('HGET', state, id))
 end
 
-local function state_of(owner, attempts, at, limit, failure)
-  local head = owner .. ' ' .. attempts .. ' ' .. at .. ' ' .. limit
+local function state_of(owner, attempts, at, allowed, failure)
+  local head = owner .. ' ' .. attempts .. ' ' .. at .. ' ' .. allowed
   return failure == '' and head or head .. ' ' .. failure
 end
 
@@ -95,13 +95,13 @@ local function write(id, ...)
 end
 
 -- A job is put in its new place before it leaves the old one: where a command fails midway, none is nowhere.
-local function wait(from, id, attempts, at, limit, failure)
+local function wait(from, id, attempts, at, allowed, failure)
   call('ZADD', due, at, id)
   if from ~= due then call('ZREM', from, id) end
-  if attempts == '0' and limit == NEVER and failure == '' then
+  if attempts == '0' and allowed == NEVER and failure == '' then
     call('HDEL', state, id)
   else
-    write(id, '-', attempts, at, limit, failure)
+    write(id, '-', attempts, at, allowed, failure)
   end
 end
 
@@ -203,7 +203,7 @@ local function end_cancelled(from, id)
 end
 
 -- Returns how many more jobs may be in these sets together, under leases that last. Who has died keeps a job there until its lease ends.
-local function room_in(...)
+local function left_in(...)
   if is_paused then return 0 end
   local left = tonumber(most_running or 'inf') or math.huge
   if left == math.huge then return left end
@@ -247,7 +247,7 @@ end
 
 -- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left that watches.
 local function hint()
-  if room_in(running, claimed) == 0 then return end
+  if left_in(running, claimed) == 0 then return end
   local heard = 0
   for _, worker in ipairs(call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, 2 * WATCHERS + 1)) do
     local reached = publish(worker)
@@ -269,13 +269,13 @@ end
 
 -- Tells an idle worker of a job that nobody has taken though it has been due for long.
 local function hint_if_overdue()
-  if idle_workers == 0 or room_in(running, claimed) == 0 then return end
+  if idle_workers == 0 or left_in(running, claimed) == 0 then return end
   local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
   if first and first + PROMPT < now then call_idle(1) end
 end
 
 -- Removes a worker that has no more room, and lets another one watch in its place.
-local function leave(worker, wanted)
+local function unlist(worker, wanted)
   call('ZREM', idle, worker)
   call_idle(math.max(call('ZREM', watching, worker), wanted))
 end

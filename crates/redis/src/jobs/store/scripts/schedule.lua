@@ -36,11 +36,11 @@ end
 
 -- Where a job is that is there already, and when it is due or was.
 local function find(id)
-  local owner, attempts, at, limit, failure = read(id)
+  local owner, attempts, at, allowed, failure = read(id)
   local score = call('ZSCORE', due, id)
-  if score then return due, owner, attempts, exact(score), limit, failure end
+  if score then return due, owner, attempts, exact(score), allowed, failure end
   for _, set in ipairs({ claimed, running }) do
-    if call('ZSCORE', set, id) then return set, owner, attempts, at, limit, failure end
+    if call('ZSCORE', set, id) then return set, owner, attempts, at, allowed, failure end
   end
 end
 
@@ -56,7 +56,7 @@ end
 -- Schedules a job to repeat whose id is there already.
 local function change(id, every, first, body)
   flush()
-  local from, owner, attempts, at, limit, failure = find(id)
+  local from, owner, attempts, at, allowed, failure = find(id)
   local is_cancelled = from == running and string.sub(owner, 1, 1) == '!'
   local old_first, old_every = grid_of(call('HGET', repeats, id))
   if not old_every and not is_cancelled then return '0' end
@@ -75,7 +75,7 @@ local function change(id, every, first, body)
   end
   if from == claimed and not has_payload then
     -- Whoever has claimed it has the old payload.
-    wait(claimed, id, attempts, at, limit, failure)
+    wait(claimed, id, attempts, at, allowed, failure)
     earliest = math.min(earliest, tonumber(at))
   end
   return '3'

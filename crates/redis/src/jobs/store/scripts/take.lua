@@ -8,9 +8,9 @@
 -- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered
 -- or has failed before; and a list of the jobs that cannot be delivered, each with its id and the reason.
 local token = unpack(ARGV, 3)
-local wanted, wanted_ahead, ahead, lease, limit, resent, largest, room, worker = unpack(ARGV, 4)
-wanted, wanted_ahead, ahead, lease, limit = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(limit)
-largest, room, resent = tonumber(largest), tonumber(room), resent == '1'
+local wanted, wanted_ahead, ahead, lease, allowed, resent, largest, bytes, worker = unpack(ARGV, 4)
+wanted, wanted_ahead, ahead, lease, allowed = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(allowed)
+largest, bytes, resent = tonumber(largest), tonumber(bytes), resent == '1'
 local stored, listed, claims, refused = '', '', {}, {}
 
 -- The error of a job whose worker has died or was cut off, or that has taken longer than it may.
@@ -77,7 +77,7 @@ local function enlist(given)
     if call('ZSCORE', watching, worker) then listed = 'listed' end
   else
     local next_due = first(due)
-    leave(worker, next_due and tonumber(next_due) <= now and WATCHERS or 0)
+    unlist(worker, next_due and tonumber(next_due) <= now and WATCHERS or 0)
   end
   return true
 end
@@ -88,7 +88,7 @@ local function finish(given)
   local watches, later = enlist(given)
   local next_due = first(due)
   -- Where no more jobs may run, the end of one wakes those that watch.
-  if next_due and tonumber(next_due) <= now + ahead and room_in(running, claimed) == 0 then next_due = nil end
+  if next_due and tonumber(next_due) <= now + ahead and left_in(running, claimed) == 0 then next_due = nil end
   if ended_jobs[1] then first_job = first(running) end
   if ended_claims[1] or is_resent or given > 0 then first_claim = first(claimed) end
   local next_end = first_claim or first_job
@@ -105,13 +105,13 @@ local function add(list, ...)
   for _, value in ipairs({ ... }) do list[#list + 1] = value end
 end
 
-local function add_job(id, size, attempts, at, stored_limit)
+local function add_job(id, size, attempts, at, job_allowed)
   local body = ''
-  if size <= room then
+  if size <= bytes then
     body = call('HGET', payload, id)
-    room = room - size
+    bytes = bytes - size
   end
-  add(claims, id, body, exact(size), attempts, at, (stored_limit ~= NEVER or attempts ~= '0') and '1' or '0')
+  add(claims, id, body, exact(size), attempts, at, (job_allowed ~= NEVER or attempts ~= '0') and '1' or '0')
 end
 
 local has_dead = call('ZCARD', dead) > 0
@@ -122,10 +122,10 @@ if wrong then return wrong end
 if is_resent then
   local ids = cmsgpack.unpack(last_reply)
   for _, id in ipairs(ids) do
-    local owner, attempts, at, stored_limit = read(id)
+    local owner, attempts, at, job_allowed = read(id)
     if owner == token and call('HEXISTS', payload, id) == 1 then
       call('ZADD', claimed, 'XX', exact(now + lease), id)
-      add_job(id, call('HSTRLEN', payload, id), attempts, at, stored_limit)
+      add_job(id, call('HSTRLEN', payload, id), attempts, at, job_allowed)
     end
   end
   stored = '1'
@@ -134,22 +134,22 @@ end
 
 local returned = 0
 for _, id in ipairs(ended_jobs) do
-  local owner, attempts, at, stored_limit = read(id)
-  -- Of one whose state is lost, no limit is known.
-  local attempts_limit = tonumber(stored_limit) or limit
+  local owner, attempts, at, job_allowed = read(id)
+  -- Of one whose state is lost, it is not known.
+  local most = tonumber(job_allowed) or allowed
   local waits = true
   if string.sub(owner, 1, 1) == '!' then
     waits = end_cancelled(running, id)
-  elseif tonumber(attempts) >= attempts_limit then
+  elseif tonumber(attempts) >= most then
     waits = bury(running, id, attempts, at, RAN_OUT)
   else
-    wait(running, id, attempts, at, stored_limit, RAN_OUT)
+    wait(running, id, attempts, at, job_allowed, RAN_OUT)
   end
   if waits then returned = returned + 1 end
 end
 for _, id in ipairs(ended_claims) do
-  local _, attempts, at, stored_limit, failure = read(id)
-  wait(claimed, id, attempts, at, stored_limit, failure)
+  local _, attempts, at, job_allowed, failure = read(id)
+  wait(claimed, id, attempts, at, job_allowed, failure)
   returned = returned + 1
 end
 if has_dead then trim_dead() end
@@ -171,10 +171,10 @@ end
 
 local gone, ids = {}, {}
 local found = {}
-local allowed = math.min(wanted, 60)
-if allowed > 0 then allowed = math.min(allowed, room_in(running, claimed)) end
-if allowed > 0 then
-  found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, allowed, 'WITHSCORES')
+local free = math.min(wanted, 60)
+if free > 0 then free = math.min(free, left_in(running, claimed)) end
+if free > 0 then
+  found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, free, 'WITHSCORES')
 end
 if found[1] then
   local names = {}
@@ -182,9 +182,9 @@ if found[1] then
   local states = call('HMGET', state, unpack(names))
   local scores, after = {}, {}
   local till = exact(now + lease)
-  local whole = room
+  local whole = bytes
   for n, id in ipairs(names) do
-    local _, attempts, _, stored_limit, failure = parse(states[n])
+    local _, attempts, _, job_allowed, failure = parse(states[n])
     local score = tonumber(found[2 * n])
     -- What is not due yet leaves room for what is.
     if score > now and n > wanted_ahead then break end
@@ -196,9 +196,9 @@ if found[1] then
       add(refused, string.sub(id, 1, 64), why)
     elseif size > largest then
       why = 'its payload of ' .. size .. ' bytes is larger than the ' .. largest .. ' bytes that the worker accepts'
-      fail(due, id, attempts, at, limit, why)
+      fail(due, id, attempts, at, allowed, why)
       add(refused, id, why)
-    elseif size > room and size <= whole then
+    elseif size > bytes and size <= whole then
       -- The next take has room for it.
       break
     else
@@ -209,8 +209,8 @@ if found[1] then
         scores[#scores + 1] = till
         scores[#scores + 1] = id
         after[#after + 1] = id
-        after[#after + 1] = state_of(token, attempts, at, stored_limit, failure)
-        add_job(id, size, attempts, at, stored_limit)
+        after[#after + 1] = state_of(token, attempts, at, job_allowed, failure)
+        add_job(id, size, attempts, at, job_allowed)
       else
         call('HDEL', state, id)
         call('HDEL', repeats, id)

@@ -17,8 +17,8 @@ local function wake_if_first(id)
   if call('ZRANGE', due, 0, 0)[1] == id then wake = true end
 end
 
-local function wait_again(from, id, attempts, at, limit, failure)
-  wait(from, id, attempts, at, limit, failure)
+local function wait_again(from, id, attempts, at, allowed, failure)
+  wait(from, id, attempts, at, allowed, failure)
   wake_if_first(id)
 end
 
@@ -65,15 +65,15 @@ local function carry_out_dones()
 end
 
 local function carry_out_starts()
-  local room = room_in(running)
+  local left = left_in(running)
   local held, scores, after, lease_ends = {}, {}, {}, {}
   for n, id in ipairs(starts.ids) do
-    local owner, attempts, at, limit, failure = parse(starts.states[n])
+    local owner, attempts, at, allowed, failure = parse(starts.states[n])
     local till, lease, nth = starts.ends[n], starts.leases[n], starts.numbers[n]
     answers[nth] = '0'
-    if owner == starts.tokens[n] and till and (#held >= room or tonumber(at) > now) then
+    if owner == starts.tokens[n] and till and (#held >= left or tonumber(at) > now) then
       -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
-      wait_again(claimed, id, attempts, at, limit, failure)
+      wait_again(claimed, id, attempts, at, allowed, failure)
     elseif owner == starts.tokens[n] and till and tonumber(till) > now then
       answers[nth] = '1'
       -- This delivery is for all points that have passed.
@@ -86,7 +86,7 @@ local function carry_out_starts()
       scores[#scores + 1] = lease_ends[lease]
       scores[#scores + 1] = id
       after[#after + 1] = id
-      after[#after + 1] = state_of(owner, exact(attempts + 1), at, starts.limits[n], failure)
+      after[#after + 1] = state_of(owner, exact(attempts + 1), at, starts.allowed[n], failure)
     end
   end
   if held[1] then
@@ -120,20 +120,20 @@ local function other_changes()
   -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
   local of_holders = {
     -- Takes back a start, which may not have been carried out.
-    undo_start = { from = { running, claimed }, act = function(from, id, given, attempts, at, limit, failure)
+    undo_start = { from = { running, claimed }, act = function(from, id, given, attempts, at, allowed, failure)
       if from == running then
         attempts = exact(attempts - 1)
-        if given.was_delivered == '0' then limit = NEVER end
+        if given.was_tried == '0' then allowed = NEVER end
       end
-      wait_again(from, id, attempts, at, limit, failure)
+      wait_again(from, id, attempts, at, allowed, failure)
     end },
-    give_back = { from = { claimed }, act = function(from, id, _, attempts, at, limit, failure)
-      wait_again(from, id, attempts, at, limit, failure)
+    give_back = { from = { claimed }, act = function(from, id, _, attempts, at, allowed, failure)
+      wait_again(from, id, attempts, at, allowed, failure)
     end },
     -- Nobody holds a claim while nothing may start.
-    renew = { from = { running, claimed }, act = function(from, id, given, attempts, at, limit, failure)
+    renew = { from = { running, claimed }, act = function(from, id, given, attempts, at, allowed, failure)
       if from == claimed and is_paused then
-        wait(from, id, attempts, at, limit, failure)
+        wait(from, id, attempts, at, allowed, failure)
         return '0'
       end
       call('ZADD', from, exact(now + given.lease), id)
@@ -143,17 +143,17 @@ local function other_changes()
     end },
     -- Of a worker that could not fetch the payload.
     unfetched = { from = { claimed }, act = function(from, id, given, attempts, at)
-      fail(from, id, attempts, at, tonumber(given.limit),
+      fail(from, id, attempts, at, tonumber(given.allowed),
         'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
     end },
-    retry = { from = { running }, act = function(from, id, given, attempts, at, limit)
-      -- Of one that runs without a limit, which no start leaves behind, the next start says one.
-      if tonumber(attempts) >= (tonumber(limit) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
-      wait_again(from, id, attempts, exact(now + given.delay), limit, given.failure)
+    retry = { from = { running }, act = function(from, id, given, attempts, at, allowed)
+      -- One that runs without a number, which no start leaves behind, is given one by its next start.
+      if tonumber(attempts) >= (tonumber(allowed) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
+      wait_again(from, id, attempts, exact(now + given.delay), allowed, given.failure)
     end },
     -- The start does not count.
-    snooze = { from = { running }, act = function(from, id, given, attempts, _, limit, failure)
-      wait_again(from, id, exact(attempts - 1), exact(now + given.delay), limit, failure)
+    snooze = { from = { running }, act = function(from, id, given, attempts, _, allowed, failure)
+      wait_again(from, id, exact(attempts - 1), exact(now + given.delay), allowed, failure)
     end },
     -- The handler of a job has ended which may have been cancelled.
     confirm = { from = {} },
@@ -161,7 +161,7 @@ local function other_changes()
 
   local function of_holder(change, given)
     local id, token = given.id, given.token
-    local owner, attempts, at, limit, failure = read(id)
+    local owner, attempts, at, allowed, failure = read(id)
     if owner == '!' .. token then
       if change ~= 'renew' and call('ZSCORE', running, id) then end_cancelled_again(running, id) end
       return '0'
@@ -170,7 +170,7 @@ local function other_changes()
     for _, from in ipairs(of_holders[change].from) do
       local score = call('ZSCORE', from, id)
       if score and tonumber(score) > now then
-        return of_holders[change].act(from, id, given, attempts, at, limit, failure) or '1'
+        return of_holders[change].act(from, id, given, attempts, at, allowed, failure) or '1'
       end
     end
     return '0'
@@ -204,18 +204,18 @@ local function other_changes()
       if of_anybody(id, { due, claimed }, function(from) forget(from, id) end) == '1' then return '1' end
       if not call('ZSCORE', running, id) then return '0' end
       local repeated = call('HDEL', repeats, id) == 1
-      local owner, attempts, at, limit, failure = read(id)
+      local owner, attempts, at, allowed, failure = read(id)
       if string.sub(owner, 1, 1) == '!' then return repeated and '2' or '0' end
       -- Its holder has lost it with this.
-      write(id, '!' .. owner, attempts, at, limit, failure)
+      write(id, '!' .. owner, attempts, at, allowed, failure)
       renew = true
       return '2'
     end,
     reschedule = function(given)
       local id = given.id
       return of_anybody(id, { due, claimed }, function(from)
-        local _, attempts, _, limit, failure = read(id)
-        wait_again(from, id, attempts, exact(now + given.delay), limit, failure)
+        local _, attempts, _, allowed, failure = read(id)
+        wait_again(from, id, attempts, exact(now + given.delay), allowed, failure)
       end)
     end,
     revive = function(given) return of_anybody(given.id, { dead }, function(from) revive(from, given.id) end) end,
@@ -252,8 +252,8 @@ local function other_changes()
       return '1'
     end,
     -- Of a worker that ends.
-    close = function(given)
-      leave(given.worker, 0)
+    unlist = function(given)
+      unlist(given.worker, 0)
       return '1'
     end,
   }
@@ -264,9 +264,9 @@ local function other_changes()
     retry = { 'id', 'token', 'delay', 'failure' },
     bury = { 'id', 'token', 'failure' },
     snooze = { 'id', 'token', 'delay' },
-    undo_start = { 'id', 'token', 'was_delivered' },
+    undo_start = { 'id', 'token', 'was_tried' },
     give_back = { 'id', 'token' },
-    unfetched = { 'id', 'token', 'limit' },
+    unfetched = { 'id', 'token', 'allowed' },
     confirm = { 'id', 'token' },
     cancel = { 'id' },
     reschedule = { 'id', 'delay' },
@@ -278,7 +278,7 @@ local function other_changes()
     resume = {},
     keep_dead = { 'count', 'age' },
     limit_running = { 'most' },
-    close = { 'worker' },
+    unlist = { 'worker' },
   }
 
   -- Carries out the nth change, which stands there in ARGV. Returns where the next one stands.
@@ -301,10 +301,10 @@ while at <= #ARGV do
   local change = ARGV[at]
   nth = nth + 1
   if change == 'start' then
-    local id, token, lease, limit = unpack(ARGV, at + 1, at + 4)
-    starts = starts or { ids = {}, tokens = {}, leases = {}, limits = {}, numbers = {} }
+    local id, token, lease, allowed = unpack(ARGV, at + 1, at + 4)
+    starts = starts or { ids = {}, tokens = {}, leases = {}, allowed = {}, numbers = {} }
     local n = #starts.ids + 1
-    starts.ids[n], starts.tokens[n], starts.leases[n], starts.limits[n], starts.numbers[n] = id, token, lease, limit, nth
+    starts.ids[n], starts.tokens[n], starts.leases[n], starts.allowed[n], starts.numbers[n] = id, token, lease, allowed, nth
     at = at + 5
   elseif change == 'done' then
     local id, token = unpack(ARGV, at + 1, at + 2)
@@ -330,7 +330,7 @@ carry_out()
 -- What waited for one of them to end may start now, in the process that has ended it or in another.
 if most_running and (freed or ended[1]) then
   local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
-  if first and first <= now and room_in(running, claimed) > 0 then
+  if first and first <= now and left_in(running, claimed) > 0 then
     wake = true
     for _, change in ipairs(ended) do
       if answers[change] == '1' then answers[change] = '2' end

@@ -1,0 +1,234 @@
+//! `Stock`: the claims that a worker holds before they are due, on the wheel, and those whose large payloads are
+//! fetched. Gives back what the consumer does not ask for.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    mem,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use tickwheel::{DelayQueue, delay_queue::Key};
+use tokio::time::Instant;
+
+use super::desk::{Desk, Status, UNASKED};
+use crate::{
+    error::Error,
+    jobs::store::{
+        batcher::Operation,
+        change::{give_back, unfetched},
+        claim::Claim,
+        queue::CALL_LIMIT,
+    },
+};
+
+/// How long a consumer may work on a job and not ask for another, before what is held on the wheel for it goes
+/// back, unless it is known to start another job soon. It comes due for others meanwhile.
+const UNASKED_AHEAD: Duration = Duration::from_millis(5);
+/// How long a started job waits to be fetched, before it goes back.
+const UNFETCHED: Duration = Duration::from_millis(200);
+
+pub(super) struct Stock {
+    desk: Arc<Desk>,
+    /// Those that are not due yet.
+    on_wheel: DelayQueue<Claim>,
+    /// Those whose payload is fetched, one at a time, and the fetch of the first.
+    unfetched: VecDeque<Claim>,
+    fetch: Option<BoxFuture<'static, Fetched>>,
+}
+
+type Fetched = Result<Option<Vec<u8>>, Error>;
+
+impl Stock {
+    pub(super) fn new(desk: Arc<Desk>) -> Stock {
+        Stock {
+            on_wheel: DelayQueue::on(&desk.queue.wheel),
+            unfetched: VecDeque::new(),
+            fetch: None,
+            desk,
+        }
+    }
+
+    pub(super) fn on_wheel(&self) -> usize {
+        self.on_wheel.len()
+    }
+
+    pub(super) fn unfetched(&self) -> usize {
+        self.unfetched.len()
+    }
+
+    /// Holds claims until they may be delivered. Returns those that may.
+    pub(super) fn hold(&mut self, claims: Vec<Claim>) -> Vec<Claim> {
+        let mut due_now = Vec::new();
+        for claim in claims {
+            self.desk.held.insert(&claim.lease);
+            if claim.is_whole() {
+                due_now.extend(self.hold_until_due(claim));
+            } else {
+                self.unfetched.push_back(claim);
+            }
+        }
+        due_now
+    }
+
+    /// Holds a claim on the wheel until it is due, or returns it if it is due now.
+    fn hold_until_due(&mut self, claim: Claim) -> Option<Claim> {
+        if claim.due_at <= Instant::now() {
+            return Some(claim);
+        }
+        let (lease, due_at) = (claim.lease.clone(), claim.due_at);
+        let entry = self.on_wheel.insert_at(claim, due_at);
+        self.desk.held.set_on_wheel(&lease, entry);
+        None
+    }
+
+    /// Waits until claims are due. Those that are due at the same tick are returned together.
+    pub(super) async fn due(&mut self) -> Vec<Claim> {
+        poll_fn(|cx| self.poll_due(cx)).await
+    }
+
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Claim>> {
+        while let Some(Claim { lease, .. }) = self.unfetched.front() {
+            let fetch = self.fetch.get_or_insert_with(|| {
+                let (queue, lease) = (self.desk.queue.clone(), lease.clone());
+                async move { queue.fetch(lease.partition, &lease.id, &lease.token).await }.boxed()
+            });
+            let Poll::Ready(fetched) = fetch.poll_unpin(cx) else {
+                break;
+            };
+            self.fetch = None;
+            let claim = self.unfetched.pop_front();
+            if let Some(claim) = claim.and_then(|claim| self.fetched(claim, fetched)) {
+                return Poll::Ready(vec![claim]);
+            }
+        }
+        match self.on_wheel.poll_expired(cx) {
+            Poll::Ready(Some(first)) => {
+                let mut due = vec![first];
+                self.on_wheel.expired(&mut due, usize::MAX);
+                Poll::Ready(due.into_iter().map(|due| due.into_inner()).collect())
+            }
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Goes on with a claim whose payload was fetched, or was not. Returns it if it is due now.
+    fn fetched(&mut self, mut claim: Claim, fetched: Fetched) -> Option<Claim> {
+        match fetched {
+            Ok(Some(payload)) => {
+                claim.payload = payload;
+                return self.hold_until_due(claim);
+            }
+            // It was cancelled or lost.
+            Ok(None) => {
+                self.desk.held.remove(&claim.lease);
+            }
+            Err(error) if error.is_unanswered() => self.count_unfetched(&claim),
+            Err(error) => {
+                self.desk.report(error);
+                self.desk.give_back(give_back, vec![claim]);
+            }
+        }
+        None
+    }
+
+    /// Counts an attempt for a claim whose payload could not be fetched in time.
+    fn count_unfetched(&self, claim: &Claim) {
+        let (desk, job) = (&self.desk, &claim.lease);
+        desk.report_undeliverable(Error::Undeliverable {
+            id: job.id.clone(),
+            reason: format!(
+                "its payload of {} bytes was not fetched within {:?}",
+                claim.size, desk.queue.settings.answer_within
+            ),
+        });
+        desk.held.remove(job);
+        let (change, unanswered) = (unfetched(job, desk.settings.attempts), desk.given_back.token());
+        let counted = Operation::new(change, Instant::now() + CALL_LIMIT, move |_| drop(unanswered));
+        desk.send(vec![(job.partition, counted)]);
+    }
+
+    // Giving back.
+
+    /// Gives back what the consumer has not asked for or fetched in time.
+    pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
+        let is_unasked = status.is_busy(now, UNASKED);
+        let longest = if is_unasked { UNASKED } else { UNFETCHED };
+        let is_unfetched = status.started_since.is_some_and(|since| since + longest <= now);
+        if status.is_busy(now, patience_ahead(status)) {
+            self.give_back_ahead();
+        }
+        if (is_unasked && status.has_due) || is_unfetched {
+            self.desk
+                .give_back_older(is_unasked.then_some(now), is_unfetched.then_some(now));
+        }
+    }
+
+    /// Returns when something may have to go back next.
+    pub(super) fn next_return(&self, status: &Status, now: Instant) -> Option<Instant> {
+        let busy_from = |long| status.fetched_at.map(|at| at + long).filter(|at| *at > now);
+        let ready = (status.ready > 0).then(|| {
+            let unasked = busy_from(UNASKED).unwrap_or(now + UNASKED);
+            unasked.min(now + UNFETCHED)
+        });
+        let is_held = !self.on_wheel.is_empty() && !status.asked;
+        let ahead = is_held.then(|| busy_from(patience_ahead(status)).unwrap_or(now + UNASKED));
+        ready.into_iter().chain(ahead).min()
+    }
+
+    /// Gives back what is not due yet.
+    pub(super) fn give_back_ahead(&mut self) {
+        let claims = self.take_ahead();
+        self.desk.give_back(give_back, claims);
+    }
+
+    fn take_ahead(&mut self) -> Vec<Claim> {
+        let mut claims = Vec::with_capacity(self.on_wheel.len());
+        while let Some(first) = self.on_wheel.peek() {
+            claims.push(self.on_wheel.remove(&first).into_inner());
+        }
+        claims
+    }
+
+    fn take_all(&mut self) -> Vec<Claim> {
+        self.fetch = None;
+        let mut claims = self.take_ahead();
+        claims.extend(mem::take(&mut self.unfetched));
+        claims
+    }
+
+    /// Lets go of claims that are lost, by their entries in the wheel.
+    pub(super) fn remove(&mut self, lost: &[Key]) {
+        for entry in lost {
+            self.on_wheel.try_remove(entry);
+        }
+    }
+
+    /// Gives back everything that the consumer was not shown, as far as it is known here. A start that is under
+    /// way goes back when it is answered.
+    pub(super) fn give_back_all(&mut self) {
+        let claims = self.take_all();
+        self.desk.give_back(give_back, claims);
+        let now = Instant::now();
+        self.desk.give_back_older(Some(now), Some(now));
+    }
+
+    /// Gives back what was not given back, because the runtime has ended before.
+    pub(super) fn give_back_elsewhere(&mut self) {
+        let claims = self.take_all();
+        self.desk.give_back_elsewhere(give_back, claims);
+    }
+}
+
+/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for
+/// it goes back.
+fn patience_ahead(status: &Status) -> Duration {
+    if status.starts_soon == 0 {
+        UNASKED_AHEAD
+    } else {
+        UNASKED
+    }
+}

@@ -241,9 +241,18 @@ pub(crate) fn check_name(name: &str, if_empty: &'static str) -> Result<(), Error
     })
 }
 
-/// Returns the shortest lease of a name or a job that leaves room for a round trip and the margin.
-pub(crate) fn shortest_lease(tick: Duration) -> Duration {
-    (tick * 20).max(Duration::from_millis(200))
+/// Returns an error if a lease of a name or a job leaves no room for a round trip and the margin, or lasts for more
+/// than a day.
+pub(crate) fn check_lease(ttl: Duration, tick: Duration) -> Result<(), Error> {
+    let (min, max) = (
+        (tick * 20).max(Duration::from_millis(200)),
+        Duration::from_secs(24 * 60 * 60),
+    );
+    if (min..=max).contains(&ttl) {
+        Ok(())
+    } else {
+        Err(Error::InvalidTtl { ttl, min, max })
+    }
 }
 
 #[cfg(test)]

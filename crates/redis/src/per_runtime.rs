@@ -10,7 +10,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{Arc, Weak},
 };
 
@@ -183,13 +182,6 @@ impl<T> Default for PerRuntime<T> {
                 started: 0,
             })),
         }
-    }
-}
-
-impl<T> fmt::Debug for PerRuntime<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runtimes = self.entries.lock().by_runtime.len();
-        f.debug_struct("PerRuntime").field("runtimes", &runtimes).finish()
     }
 }
 

@@ -15,7 +15,7 @@ use tickwheel_exported::Source;
 use crate::{
     error::{Error, check_name},
     exported::Watched,
-    server::{connection::Connection, erased::connected, eviction::Eviction, notifications::Notifications},
+    server::{connection::Connection, erased::connected, eviction::Keys, notifications::Notifications},
 };
 
 mod report;
@@ -25,7 +25,6 @@ mod store;
 mod worker;
 
 use settings::HandleSettings;
-use stats::QueueLabels;
 use store::{
     batcher::BATCH,
     change::{self, Change, When},
@@ -87,7 +86,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// Creates a handle of the queue `name`, with one partition and without notifications. It does not
     /// contact Redis before its first use.
     pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
-        let server = connected(connection, Eviction::for_keys_that_stay());
+        let server = connected(connection, Keys::Stay);
         DelayedJobs::with(Queue::new(
             wheel.clone(),
             server,
@@ -579,8 +578,11 @@ impl<C> DelayedJobs<C> {
     /// # }
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<C> {
-        let labels = QueueLabels::new(&self.queue.wheel, &self.queue.name);
-        Watched::new(&self.queue.nearby, move |workers| labels.exported(&workers.stats))
+        let wheel = self.queue.wheel.name().unwrap_or_default().to_owned();
+        let labels = vec![("wheel", wheel), ("queue", self.queue.name.clone())];
+        Watched::new(&self.queue.nearby, move |workers| {
+            workers.stats.exported(labels.clone())
+        })
     }
 
     /// Returns up to `limit` dead jobs, in the order in which they died.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tickwheel::Wheel;
 
 use crate::{
-    error::{Error, shortest_lease},
+    error::{Error, check_lease},
     server::notifications::Notifications,
 };
 
@@ -16,8 +16,6 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const MAX_PARTITIONS: usize = 1024;
 /// The largest payload that may be allowed, because it is one answer on a connection that is shared.
 const LARGEST_PAYLOAD: usize = 16 << 20;
-/// The longest lease.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest look-ahead, because no other worker can take the jobs that one holds.
 const HOUR: Duration = Duration::from_secs(60 * 60);
 /// The largest prefetch, because every claim has to be renewed.
@@ -123,14 +121,7 @@ impl Default for WorkerSettings {
 
 impl WorkerSettings {
     pub(crate) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
-        let shortest = shortest_lease(wheel.tick_duration());
-        if !(shortest..=DAY).contains(&self.lease) {
-            return Err(Error::InvalidTtl {
-                ttl: self.lease,
-                min: shortest,
-                max: DAY,
-            });
-        }
+        check_lease(self.lease, wheel.tick_duration())?;
         if self.attempts == 0 {
             return wrong("attempts", "0".to_owned(), "1 or more");
         }

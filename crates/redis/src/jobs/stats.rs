@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tickwheel::Wheel;
 use tickwheel_exported::Exported;
 use tokio::time::Instant;
 
@@ -59,7 +58,9 @@ impl QueueStats {
         }
     }
 
-    fn list(&self, list: &mut List) {
+    /// Returns everything that is counted of the queue, sorted by name.
+    pub(crate) fn exported(&self, labels: Vec<(&'static str, String)>) -> Vec<Exported> {
+        let mut list = List::new(labels);
         for (attempt, counts) in ["first", "later"].into_iter().zip(&self.deliveries) {
             list.counter(
                 "tickwheel_redis_jobs_deliveries_total",
@@ -81,7 +82,7 @@ impl QueueStats {
             self.lateness.get() as f64 / 1e6,
         );
         self.renewals.list(
-            list,
+            &mut list,
             "tickwheel_redis_jobs_renewals_total",
             "Renewals of the leases of jobs that this process has claimed, by outcome.",
         );
@@ -93,8 +94,9 @@ impl QueueStats {
         );
         let sampled = *self.sampled.lock();
         if let Some((asked, sample)) = sampled {
-            list_sample(list, asked, sample);
+            list_sample(&mut list, asked, sample);
         }
+        list.sorted()
     }
 }
 
@@ -129,27 +131,4 @@ fn list_sample(list: &mut List, asked: Instant, QueueSample { counts, oldest_due
         "Time since the last sample of the queue.",
         asked.elapsed().as_secs_f64(),
     );
-}
-
-/// What names the values of a queue.
-#[derive(Clone, Debug)]
-pub(crate) struct QueueLabels {
-    wheel: String,
-    queue: String,
-}
-
-impl QueueLabels {
-    pub(crate) fn new(wheel: &Wheel, queue: &str) -> QueueLabels {
-        QueueLabels {
-            wheel: wheel.name().unwrap_or_default().to_owned(),
-            queue: queue.to_owned(),
-        }
-    }
-
-    /// Returns everything that is counted of the queue, sorted by name.
-    pub(crate) fn exported(&self, stats: &QueueStats) -> Vec<Exported> {
-        let mut list = List::new(vec![("wheel", self.wheel.clone()), ("queue", self.queue.clone())]);
-        stats.list(&mut list);
-        list.sorted()
-    }
 }

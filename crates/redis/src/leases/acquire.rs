@@ -8,7 +8,7 @@ use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
     calls::{Calls, LeaseClient, OtherHolder},
-    lease::{Held, Lease},
+    lease::{KeptLease, Lease},
     line::{Undo, Waiter},
     state::{LeaseState, Terms},
 };
@@ -100,7 +100,7 @@ impl<'a> Asking<'a> {
             let was_sent = self.unsure.is_some();
             let new = || (Calls::new(self.client, self.tag, self.terms.ttl), Instant::now());
             let request = self.unsure.get_or_insert_with(new).clone();
-            if waiter.is_none_or(|waiter| waiter.asks(self.undo(&request.0)).is_ok()) {
+            if waiter.is_none_or(|waiter| waiter.record_request(self.undo(&request.0)).is_ok()) {
                 return (was_sent, request);
             }
             // Another has given it back, so that an answer to it means nothing.
@@ -124,7 +124,7 @@ impl<'a> Asking<'a> {
                 waited: sent.elapsed(),
             });
         }
-        if waiter.is_some_and(|waiter| waiter.holds().is_err()) {
+        if waiter.is_some_and(|waiter| waiter.record_grant().is_err()) {
             self.give_back();
             return Ok(Err(OtherHolder {
                 left: Some(Duration::ZERO),
@@ -133,8 +133,8 @@ impl<'a> Asking<'a> {
         }
         self.unsure = None;
         let (give_up, given_up) = oneshot::channel();
-        let held = Held::new(calls.clone(), token, state, validity.clone(), given_up);
-        let keep = Box::new(|windows| held.keep(entry, windows).boxed());
+        let kept = KeptLease::new(calls.clone(), token, state, validity.clone(), given_up);
+        let keep = Box::new(|windows| kept.keep(entry, windows).boxed());
         self.client.keepers.adopt(&self.runtime, keep);
         Ok(Ok(Lease {
             name: self.name.into(),

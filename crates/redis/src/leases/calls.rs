@@ -1,4 +1,4 @@
-//! `Calls`: what is asked of Redis for one lease, and with which keys.
+//! `Calls`: what is asked of Redis for one lease, and with which keys. `Holder`: who has a lease.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tickwheel::Wheel;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
-    keeper::{Keepers, Work},
+    keeper::Keepers,
     lease_stats::LeaseStats,
     line::{Standing, Waiters},
     windows::Windows,
@@ -21,8 +21,8 @@ use crate::{
     server::{
         erased::AnyConnection,
         names::{Nonce, Tag},
-        retry::{Backoff, within},
-        script::{Call, Script},
+        retry::{Backoff, ask, within},
+        script::{Call, Script, parse},
     },
     timers,
 };
@@ -30,6 +30,7 @@ use crate::{
 static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
 static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
+static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));
 
 /// How long the last token is remembered after it was granted or renewed: a day longer than the longest
 /// lease.
@@ -41,6 +42,10 @@ const GIVE_BACK_KEPT: Duration = Duration::from_secs(60);
 /// How long a caller waits at least for the answer to a release, and how long an outage of Redis lasts before
 /// the caller gets its error.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long the question is repeated while Redis does not answer, and how long one attempt may take.
+const HOLDER_LIMIT: Duration = Duration::from_secs(5);
+const HOLDER_ATTEMPT: Duration = Duration::from_secs(2);
 
 /// What all leases of a [`Leases`](super::Leases) share.
 #[derive(Clone)]
@@ -167,16 +172,16 @@ impl Calls {
 
     /// Releases a lease that was dropped, in a keeper's task.
     pub(super) async fn release_dropped(self: Arc<Self>, windows: Arc<Windows>) {
-        self.release_through(&windows, self.end(RELEASE_KEPT)).await;
+        self.release_through(windows, RELEASE_KEPT).await;
     }
 
     /// Releases, in the background, a lease that may have been acquired or may yet be.
     pub(super) fn give_back(self: Arc<Self>, runtime: &Handle) {
         let keepers = self.client.keepers.clone();
-        let work: Work = Box::new(|windows| {
-            async move { self.release_through(&windows, self.end(GIVE_BACK_KEPT)).await }.boxed()
-        });
-        keepers.adopt(runtime, work);
+        keepers.adopt(
+            runtime,
+            Box::new(|windows| self.release_through(windows, GIVE_BACK_KEPT).boxed()),
+        );
     }
 
     fn end(&self, kept: Duration) -> Call {
@@ -189,7 +194,8 @@ impl Calls {
             ])
     }
 
-    async fn release_through(&self, windows: &Windows, call: Call) {
+    async fn release_through(self: Arc<Self>, windows: Arc<Windows>, kept: Duration) {
+        let call = self.end(kept);
         // Nobody needs the release once the lease has expired by itself.
         let by = Instant::now() + self.ttl;
         let attempt = async || windows.send(self.slot(), by, self.send(&call)).await.1;
@@ -243,8 +249,7 @@ impl Calls {
     }
 
     async fn send<T: FromRedisValue>(&self, call: &Call) -> Result<T, Error> {
-        let answer = self.client.server.send(call).await?;
-        redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
+        parse(self.client.server.send(call).await?)
     }
 
     /// Returns the slot of the lease's keys.
@@ -265,6 +270,31 @@ impl Calls {
     fn ended(&self) -> String {
         self.tag.key(&format!("ended:{}", self.nonce))
     }
+}
+
+/// Who holds a lease, as [`Leases::holder`](super::Leases::holder) found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The fencing [token](super::Lease::token) of the holder, by which it can be told from others.
+    pub token: u64,
+    /// How much of the TTL is left by Redis' clock unless the holder renews the lease, with a precision of
+    /// one millisecond.
+    ///
+    /// [`Duration::MAX`] if another program has removed the TTL, as `PERSIST` does. The holder's next renewal
+    /// sets it again.
+    pub expires_in: Duration,
+}
+
+/// Asks for the holder, and again while Redis is away.
+pub(super) async fn find_holder(server: &dyn AnyConnection, tag: &Tag) -> Result<Option<Holder>, Error> {
+    let deadline = Instant::now() + HOLDER_LIMIT;
+    let found: Option<(u64, Option<u64>)> =
+        ask(server, HOLDER.on(tag), HOLDER_ATTEMPT, deadline, parse).await?;
+    Ok(found.map(|(token, left)| Holder {
+        token,
+        expires_in: left.map_or(Duration::MAX, Duration::from_millis),
+    }))
 }
 
 /// Returns the channel on which releases are published.

@@ -21,7 +21,7 @@ use crate::per_runtime::{Guard, PerRuntime, Running};
 /// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long
 /// as it has some. Each lease is a future in the task of its runtime, with one entry in the wheel. So no
 /// runtime that ends or blocks concerns another's leases.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Keepers {
     by_runtime: PerRuntime<mpsc::UnboundedSender<Work>>,
 }
@@ -43,9 +43,6 @@ impl Keepers {
             work = work.take().and_then(|work| Some(keeper.send(work).err()?.0));
             work.is_none()
         };
-        if self.by_runtime.get(runtime.id(), &mut hand_over) == Some(true) {
-            return;
-        }
         for _ in 0..ATTEMPTS {
             if self.keeper(&runtime).get(&mut hand_over) == Some(true) {
                 return;

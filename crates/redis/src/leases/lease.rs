@@ -1,4 +1,4 @@
-//! `Lease`: a lease for its holder, and `Held`: the same for its keeper.
+//! `Lease`: a lease for its holder, and `KeptLease`: the same lease for its keeper.
 
 use std::{
     fmt,
@@ -258,7 +258,7 @@ impl Drop for Releasing {
 
 /// A lease that is held, for its keeper. When this is dropped, whatever ends the future that renews it,
 /// including a runtime that is shut down before the first poll, the holder is told that it is lost.
-pub(super) struct Held {
+pub(super) struct KeptLease {
     calls: Arc<Calls>,
     token: u64,
     state: LeaseState,
@@ -269,16 +269,16 @@ pub(super) struct Held {
     is_over: bool,
 }
 
-impl Held {
+impl KeptLease {
     pub(super) fn new(
         calls: Arc<Calls>,
         token: u64,
         state: LeaseState,
         validity: Validity,
         given_up: oneshot::Receiver<()>,
-    ) -> Held {
+    ) -> KeptLease {
         calls.client.stats.acquired();
-        Held {
+        KeptLease {
             calls,
             token,
             state,
@@ -390,7 +390,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for KeptLease {
     fn drop(&mut self) {
         self.count_as_lost();
         self.validity.lose();

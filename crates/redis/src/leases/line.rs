@@ -62,11 +62,11 @@ struct Waiting {
     waker: Option<Waker>,
     /// Whether it has been passed over and has not been polled since. These are the last.
     is_absent: bool,
-    request: Asks,
+    request: Request,
 }
 
 /// What has become of a task's request for the lease.
-enum Asks {
+enum Request {
     /// It has been answered, or there is none.
     Over,
     /// It may have been granted.
@@ -186,7 +186,7 @@ impl Line {
             number,
             waker: None,
             is_absent: false,
-            request: Asks::Over,
+            request: Request::Over,
         };
         self.tasks.insert(last.map_or(0, |last| last + 1), task);
     }
@@ -196,7 +196,7 @@ impl Line {
     }
 
     /// Sets what has become of a task's request. Returns what had before.
-    fn set_request(&mut self, number: u64, request: Asks) -> Option<Asks> {
+    fn set_request(&mut self, number: u64, request: Request) -> Option<Request> {
         Some(mem::replace(&mut self.task(number)?.request, request))
     }
 
@@ -252,8 +252,8 @@ impl Line {
 
 impl Waiting {
     fn take_undo(&mut self) -> Option<Undo> {
-        match mem::replace(&mut self.request, Asks::Undone) {
-            Asks::UnderWay(undo) => Some(undo),
+        match mem::replace(&mut self.request, Request::Undone) {
+            Request::UnderWay(undo) => Some(undo),
             before => {
                 self.request = before;
                 None
@@ -338,19 +338,19 @@ impl Waiter<'_> {
     /// # Errors
     ///
     /// Returns an error, once, if an earlier request of it was undone.
-    pub(super) fn asks(&self, undo: Undo) -> Result<(), PassedOver> {
+    pub(super) fn record_request(&self, undo: Undo) -> Result<(), PassedOver> {
         // Dropped with the lock released.
         let before = self.with(|line| {
-            let is_undone = matches!(line.task(self.number)?.request, Asks::Undone);
+            let is_undone = matches!(line.task(self.number)?.request, Request::Undone);
             let request = if is_undone {
-                Asks::Over
+                Request::Over
             } else {
-                Asks::UnderWay(undo)
+                Request::UnderWay(undo)
             };
             line.set_request(self.number, request)
         });
         match before {
-            Some(Asks::Undone) => Err(PassedOver),
+            Some(Request::Undone) => Err(PassedOver),
             _ => Ok(()),
         }
     }
@@ -360,10 +360,10 @@ impl Waiter<'_> {
     /// # Errors
     ///
     /// Returns an error if that has been undone.
-    pub(super) fn holds(&self) -> Result<(), PassedOver> {
+    pub(super) fn record_grant(&self) -> Result<(), PassedOver> {
         let before = self.with(|line| {
-            let before = line.set_request(self.number, Asks::Over);
-            if matches!(before, Some(Asks::UnderWay(_))) {
+            let before = line.set_request(self.number, Request::Over);
+            if matches!(before, Some(Request::UnderWay(_))) {
                 line.is_held = true;
                 line.since = Instant::now();
                 line.seen = None;
@@ -371,7 +371,7 @@ impl Waiter<'_> {
             before
         });
         match before {
-            Some(Asks::UnderWay(_)) => Ok(()),
+            Some(Request::UnderWay(_)) => Ok(()),
             _ => Err(PassedOver),
         }
     }
@@ -408,11 +408,11 @@ impl Waiter<'_> {
         }
     }
 
-    /// Records whom this waiter has found as the holder.
-    pub(super) fn saw(&self, token: Option<u64>) {
+    /// Records that another holds the lease, with its token.
+    pub(super) fn record_refusal(&self, token: Option<u64>) {
         let answered = self.with(|line| {
             line.seen = token.or(line.seen);
-            line.set_request(self.number, Asks::Over)
+            line.set_request(self.number, Request::Over)
         });
         drop(answered);
     }
@@ -547,20 +547,20 @@ mod tests {
         };
         let [kept, holder] = [(); 2].map(|()| waiters.waiter("a".into()));
         assert_ready!(task::spawn(kept.first()).poll());
-        kept.asks(undo()).unwrap();
+        kept.record_request(undo()).unwrap();
         holder.first().await;
         assert!(undone.swap(false, Ordering::Relaxed));
-        holder.asks(undo()).unwrap();
+        holder.record_request(undo()).unwrap();
         // It is told when it asks again, or when its answer comes.
-        assert!(kept.asks(undo()).is_err());
-        kept.asks(undo()).unwrap();
-        assert!(kept.holds().is_ok());
+        assert!(kept.record_request(undo()).is_err());
+        kept.record_request(undo()).unwrap();
+        assert!(kept.record_grant().is_ok());
         // One that has the lease keeps it, whether or not it is polled.
-        holder.holds().unwrap();
+        holder.record_grant().unwrap();
         let later = waiters.waiter("a".into());
         later.first().await;
         assert!(!undone.load(Ordering::Relaxed));
-        assert!(holder.holds().is_err());
+        assert!(holder.record_grant().is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -585,8 +585,8 @@ mod tests {
         let waiters = Waiters::default();
         let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
         assert!(!second.is_held_here());
-        first.asks(Box::new(|| ())).unwrap();
-        first.holds().unwrap();
+        first.record_request(Box::new(|| ())).unwrap();
+        first.record_grant().unwrap();
         drop(first);
         assert!(second.is_held_here());
         waiters.released("a");

@@ -1,5 +1,5 @@
 //! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `lease` has
-//! the `Lease`, and `holder` finds who has one.
+//! the `Lease`, and `calls` what is asked of Redis.
 
 use std::{fmt, future::pending, marker::PhantomData, mem, sync::Arc, time::Duration};
 
@@ -8,18 +8,17 @@ use tickwheel_exported::Source;
 use tokio::time::Instant;
 
 use crate::{
-    error::{Error, check_name},
+    error::{Error, check_lease, check_name},
     exported::Watched,
     server::{
-        connection::Connection, erased::connected, eviction::Eviction, names::Tag,
-        notifications::Notifications, retry::Backoff,
+        connection::Connection, erased::connected, eviction::Keys, names::Tag, notifications::Notifications,
+        retry::Backoff,
     },
     timers::LocalEntry,
 };
 
 mod acquire;
 mod calls;
-mod holder;
 mod keeper;
 mod lease;
 mod lease_stats;
@@ -34,7 +33,7 @@ use calls::{LeaseClient, OtherHolder};
 use lease_stats::LeaseStats;
 use state::Terms;
 
-pub use holder::Holder;
+pub use calls::Holder;
 pub use lease::Lease;
 
 /// A factory of leases on one Redis server or cluster.
@@ -100,7 +99,7 @@ impl<C: Connection> Leases<C> {
         Leases {
             client: Arc::new(LeaseClient {
                 wheel: wheel.clone(),
-                server: connected(connection, Eviction::for_keys_that_expire()),
+                server: connected(connection, Keys::Expire),
                 prefix: prefix.into(),
                 waiters: Arc::default(),
                 keepers: Arc::default(),
@@ -259,7 +258,7 @@ impl<C: Connection> Leases<C> {
                 match answer {
                     Ok(Ok(lease)) => return Ok(lease),
                     Ok(Err(OtherHolder { left, token })) => {
-                        waiter.saw(token);
+                        waiter.record_refusal(token);
                         failing = backoff();
                         let longest = if self.notifications.is_some() { POLL } else { look };
                         look = (look * 4).min(POLL);
@@ -320,7 +319,7 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub async fn holder(&self, name: &str) -> Result<Option<Holder>, Error> {
-        holder::find(&*self.client.server, &self.tag(name)?).await
+        calls::find_holder(&*self.client.server, &self.tag(name)?).await
     }
 
     /// Returns what an exporter reports of the leases that were acquired through this `Leases` and its clones,
@@ -346,10 +345,7 @@ impl<C: Connection> Leases<C> {
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {
         let tag = self.tag(name)?;
         let tick = self.client.wheel.tick_duration();
-        let (min, max) = Terms::limits(tick);
-        if ttl < min || ttl > max {
-            return Err(Error::InvalidTtl { ttl, min, max });
-        }
+        check_lease(ttl, tick)?;
         Ok((tag, Terms::new(ttl, tick)))
     }
 

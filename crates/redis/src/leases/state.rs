@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{error::shortest_lease, validity::valid_for};
+use crate::validity::valid_for;
 
 #[derive(Debug)]
 pub(super) struct LeaseState {
@@ -67,11 +67,6 @@ pub(super) enum Outcome {
 }
 
 impl Terms {
-    /// Returns the shortest and the longest TTL allowed.
-    pub(super) fn limits(tick: Duration) -> (Duration, Duration) {
-        (shortest_lease(tick), Duration::from_secs(24 * 60 * 60))
-    }
-
     pub(super) fn new(ttl: Duration, tick: Duration) -> Terms {
         Terms { ttl, tick }
     }
@@ -79,11 +74,6 @@ impl Terms {
     /// Returns how long a grant is valid for the holder, from the time of its request.
     pub(super) fn validity(self) -> Duration {
         valid_for(self.ttl, self.tick)
-    }
-
-    /// How long before its end a lease is given up, because a sleep may be a tick late.
-    fn early(self) -> Duration {
-        self.tick
     }
 
     /// Returns the delay from a successful request to the next renewal.
@@ -114,9 +104,9 @@ impl LeaseState {
         self.sent + self.terms.validity()
     }
 
-    /// Returns when the holder is told that the lease is lost.
+    /// Returns when the holder is told that the lease is lost: before its end, because a sleep may be a tick late.
     fn end(&self) -> Instant {
-        self.valid_until() - self.terms.early()
+        self.valid_until() - self.terms.tick
     }
 
     /// Whether the end has been reached, as opposed to a loss before it.

@@ -28,15 +28,13 @@ const MOST: usize = 3;
 const LONGEST_PERMIT: Duration = Duration::from_secs(1);
 
 /// The windows of one keeper.
-#[derive(Debug)]
 pub(super) struct Windows([Arc<Window>; WINDOWS]);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Window {
     permits: Mutex<Permits>,
 }
 
-#[derive(Debug)]
 struct Permits {
     /// How many requests may have one.
     open: usize,
@@ -47,7 +45,6 @@ struct Permits {
 }
 
 /// Lets a request be in flight. The next request gets it when it is dropped.
-#[derive(Debug)]
 struct Permit {
     window: Arc<Window>,
 }

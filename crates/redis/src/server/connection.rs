@@ -25,7 +25,7 @@ pub(crate) async fn guarded<T>(answer: impl Future<Output = RedisResult<T>>) -> 
         Err(panic) => Err(RedisError::from((
             ErrorKind::Client,
             "the connection panicked",
-            message(&*panic),
+            panic_text(&*panic).unwrap_or("without a message").to_owned(),
         ))),
     }
 }
@@ -45,8 +45,8 @@ pub(crate) fn broken(kind: io::ErrorKind, why: &'static str) -> RedisError {
     io::Error::new(kind, why).into()
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// Returns what a panic says.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a message").to_owned()
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     connection::{Connection, guarded},
-    eviction::Eviction,
+    eviction::{Eviction, Keys},
     reconnecting::Reconnecting,
     script::Call,
 };
@@ -34,10 +34,10 @@ struct Connected<C> {
     silence: Silence,
 }
 
-pub(crate) fn connected(connection: impl Connection, eviction: Eviction) -> Arc<dyn AnyConnection> {
+pub(crate) fn connected(connection: impl Connection, keys: Keys) -> Arc<dyn AnyConnection> {
     Arc::new(Connected {
         connection,
-        eviction,
+        eviction: Eviction::new(keys),
         silence: Silence::default(),
     })
 }

@@ -8,26 +8,26 @@ use super::{
 };
 use crate::error::Error;
 
+/// What is kept on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// Keys that have a time to live, as those of leases do, which `volatile-*` evicts.
+    Expire,
+    /// Keys that have no time to live, as those of queues.
+    Stay,
+}
+
 /// The check of the eviction policy, made at first use.
 #[derive(Debug)]
 pub(crate) struct Eviction {
-    keys_expire: bool,
+    keys: Keys,
     checked: FirstUse,
 }
 
 impl Eviction {
-    /// Returns the check for keys that have a time to live, as those of leases do, which `volatile-*` evicts.
-    pub(crate) fn for_keys_that_expire() -> Eviction {
+    pub(crate) fn new(keys: Keys) -> Eviction {
         Eviction {
-            keys_expire: true,
-            checked: FirstUse::default(),
-        }
-    }
-
-    /// Returns the check for keys that have no time to live, as those of queues.
-    pub(crate) fn for_keys_that_stay() -> Eviction {
-        Eviction {
-            keys_expire: false,
+            keys,
             checked: FirstUse::default(),
         }
     }
@@ -35,13 +35,11 @@ impl Eviction {
     /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The
     /// check is repeated until it has succeeded once.
     pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
-        self.checked
-            .ensure(|| ask(connection.clone(), self.keys_expire))
-            .await
+        self.checked.ensure(|| ask(connection.clone(), self.keys)).await
     }
 }
 
-async fn ask(mut connection: impl Connection, keys_expire: bool) -> Result<(), Error> {
+async fn ask(mut connection: impl Connection, keys: Keys) -> Result<(), Error> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
     let answer: Result<Value, _> = guarded(info.query_async(&mut connection)).await;
@@ -54,7 +52,7 @@ async fn ask(mut connection: impl Connection, keys_expire: bool) -> Result<(), E
                 };
                 known = true;
                 let limited = field(&text, "maxmemory").is_none_or(|limit| limit != "0");
-                if limited && evicts(policy, keys_expire) {
+                if limited && evicts(policy, keys) {
                     return Err(Error::EvictionPolicy {
                         policy: policy.to_owned(),
                     });
@@ -85,8 +83,8 @@ fn warn(reason: impl std::fmt::Display) {
     );
 }
 
-fn evicts(policy: &str, keys_expire: bool) -> bool {
-    policy.starts_with("allkeys") || (keys_expire && policy.starts_with("volatile"))
+fn evicts(policy: &str, keys: Keys) -> bool {
+    policy.starts_with("allkeys") || (keys == Keys::Expire && policy.starts_with("volatile"))
 }
 
 /// Returns the answer of one server, or the answers of a cluster's nodes.
@@ -118,8 +116,8 @@ mod tests {
             ("volatile-lru", true, false),
             ("volatile-ttl", true, false),
         ] {
-            assert_eq!(evicts(policy, true), keys_that_expire, "{policy}");
-            assert_eq!(evicts(policy, false), keys_that_stay, "{policy}");
+            assert_eq!(evicts(policy, Keys::Expire), keys_that_expire, "{policy}");
+            assert_eq!(evicts(policy, Keys::Stay), keys_that_stay, "{policy}");
         }
     }
 

@@ -62,6 +62,7 @@ struct Connections<C> {
 }
 
 /// The connection of one runtime.
+#[derive(Clone)]
 struct Current<C> {
     connection: Connecting<C>,
     health: Arc<Mutex<Health>>,
@@ -115,14 +116,6 @@ pub(crate) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
         .set_response_timeout(None)
         .set_connection_timeout(Some(Duration::from_secs(2)));
     client.get_multiplexed_async_connection_with_config(&config).await
-}
-
-/// Whether a server refuses because it is no master, or not any more.
-fn is_of_replica(error: &RedisError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-    )
 }
 
 impl Reconnecting<ClusterConnection> {
@@ -251,11 +244,8 @@ impl<C: Connection> Connections<C> {
             let _guard = guard;
             pending().await
         };
-        let read = |link: &mut Current<C>| Current {
-            connection: link.connection.clone(),
-            health: link.health.clone(),
-        };
-        self.by_runtime.get_or_start(runtime, make, last, read)
+        self.by_runtime
+            .get_or_start(runtime, make, last, |link| link.clone())
     }
 }
 
@@ -296,7 +286,11 @@ impl<C> InFlight<C> {
             Err(error)
                 if error.is_unrecoverable_error()
                     || error.is_connection_dropped()
-                    || is_of_replica(error) =>
+                    // It is no master, or not any more.
+                    || matches!(
+                        error.kind(),
+                        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+                    ) =>
             {
                 self.replace();
             }

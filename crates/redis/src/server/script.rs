@@ -3,7 +3,7 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::{connection::Connection, names::Tag};
 use crate::error::Error;
@@ -172,20 +172,15 @@ pub(crate) fn micros(duration: Duration) -> u64 {
     micros.min(u128::from(LARGEST_NUMBER)) as u64
 }
 
-/// Returns the text of an answer or of a part of one.
-pub(crate) fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        _ => None,
-    }
+/// Reads an answer. The error of one that no script of ours gives does not show it.
+pub(crate) fn parse<T: FromRedisValue>(answer: Value) -> Result<T, Error> {
+    let error = unexpected(&answer);
+    redis::from_redis_value(answer).map_err(|_| error)
 }
 
-/// Returns the text of a part of an answer that another program may have stored.
-pub(crate) fn lossy(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        _ => None,
-    }
+/// Returns a text that another program may have stored.
+pub(crate) fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may

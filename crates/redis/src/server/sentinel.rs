@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, io, sync::Arc, thread, time::Duration};
 
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use redis::{
     Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection, PubSubSink, PubSubStream},
@@ -252,7 +252,7 @@ impl Master {
 
     async fn listen(&self) -> RedisResult<(PubSubSink, PubSubStream)> {
         let (mut sink, messages) = self
-            .ask(Question::Sentinel)
+            .ask(|client| client.async_get_sentinel_client().boxed())
             .await?
             .get_async_pubsub()
             .await?
@@ -263,48 +263,38 @@ impl Master {
 
     /// Asks where the master is. The server there has answered that it is one.
     async fn client(&self) -> RedisResult<Client> {
-        self.ask(Question::Master).await
+        self.ask(|client| find_master(client).boxed()).await
     }
 
-    /// Asks the sentinels.
+    /// Asks the sentinels for a server.
     ///
     /// One client serves all runtimes and has to be locked while it asks. A future that holds the lock may
     /// not be polled any more, so a thread of its own asks.
-    async fn ask(&self, question: Question) -> RedisResult<Client> {
+    async fn ask(&self, find: Find) -> RedisResult<Client> {
         let (answer, answered) = oneshot::channel();
         let client = self.client.clone();
+        let ask = move || {
+            let mut client = client.lock();
+            // Whoever asked may have given up while others were asking.
+            if answer.is_closed() {
+                return;
+            }
+            let runtime = runtime::Builder::new_current_thread().enable_all().build();
+            let found = runtime.map_err(RedisError::from).and_then(|runtime| {
+                runtime.block_on(async { in_time(SENTINELS_LIMIT, SILENT, find(&mut client)).await })
+            });
+            let _ = answer.send(found);
+        };
         thread::Builder::new()
             .name("tickwheel-sentinel".to_owned())
-            .spawn(move || {
-                let mut client = client.lock();
-                // Whoever asked may have given up while others were asking.
-                if !answer.is_closed() {
-                    let _ = answer.send(question.ask(&mut client));
-                }
-            })?;
+            .spawn(ask)?;
         let panicked = |_| Err(io::Error::other("the client of the sentinels panicked").into());
         answered.await.unwrap_or_else(panicked)
     }
 }
 
-/// What the client of the sentinels finds: the master, or a sentinel that answers.
-enum Question {
-    Master,
-    Sentinel,
-}
-
-impl Question {
-    /// Asks on this thread.
-    fn ask(self, client: &mut SentinelClient) -> RedisResult<Client> {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(in_time(SENTINELS_LIMIT, SILENT, async {
-            match self {
-                Question::Master => find_master(client).await,
-                Question::Sentinel => client.async_get_sentinel_client().await,
-            }
-        }))
-    }
-}
+/// Finds the master, or a sentinel that answers.
+type Find = for<'a> fn(&'a mut SentinelClient) -> BoxFuture<'a, RedisResult<Client>>;
 
 /// Asks where the master is. The `redis` crate returns the same error for a master that is down as for one
 /// that no sentinel knows, which is a mistake in the client's configuration: nothing is to be waited for.

@@ -23,7 +23,7 @@ use crate::{
     server::{
         erased::AnyConnection,
         retry::ask,
-        script::{Call, text, unexpected},
+        script::{Call, parse, unexpected},
     },
     timers,
 };
@@ -141,7 +141,7 @@ impl Batcher {
             let lane = Lane {
                 batcher: self.clone(),
                 guard,
-                sender: Some(sender.unwrap_or_else(CallNames::new)),
+                sender: sender.unwrap_or_else(CallNames::new),
                 is_sending: false,
             };
             lane.send_all()
@@ -204,8 +204,8 @@ fn next_batch(waiting: &mut VecDeque<Operation>) -> (Vec<Operation>, Vec<Operati
 struct Lane {
     batcher: Arc<Batcher>,
     guard: Guard<VecDeque<Operation>>,
-    /// Until the lane has ended.
-    sender: Option<CallNames>,
+    /// Left to the next lane.
+    sender: CallNames,
     /// Whether the outcome of the sender's last call is unknown.
     is_sending: bool,
 }
@@ -237,10 +237,7 @@ impl Lane {
     }
 
     async fn send_batch(&mut self, mut batch: Vec<Operation>) {
-        let batcher = &self.batcher;
-        let Some(sender) = &mut self.sender else {
-            return;
-        };
+        let (batcher, sender) = (&self.batcher, &mut self.sender);
         let mut arguments = Vec::new();
         for operation in &mut batch {
             arguments.append(&mut operation.arguments);
@@ -252,7 +249,7 @@ impl Lane {
             .max()
             .unwrap_or(sent);
         let operations = batch.len();
-        let read = |answer: Value| numbers(&answer, operations).ok_or_else(|| unexpected(&answer));
+        let read = |answer| numbers(answer, operations);
         self.is_sending = true;
         let answers = loop {
             sender.next_call();
@@ -288,19 +285,17 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        let Some(mut sender) = self.sender.take() else {
-            return;
-        };
         if self.is_sending {
-            sender.given_up();
+            self.sender.given_up();
         }
-        self.batcher.senders.lock().push(sender);
+        self.batcher.senders.lock().push(self.sender.clone());
     }
 }
 
-/// Parses as many numbers as expected. Returns `None` if the answer is malformed.
-fn numbers(answer: &Value, expected: usize) -> Option<Vec<u64>> {
-    let numbers = text(answer)?.split(' ').map(|number| number.parse().ok());
-    let numbers = numbers.collect::<Option<Vec<u64>>>()?;
-    (numbers.len() == expected).then_some(numbers)
+/// Reads as many numbers as expected.
+fn numbers(answer: Value, expected: usize) -> Result<Vec<u64>, Error> {
+    let text: String = parse(answer)?;
+    let numbers: Option<Vec<u64>> = text.split(' ').map(|number| number.parse().ok()).collect();
+    let numbers = numbers.filter(|numbers| numbers.len() == expected);
+    numbers.ok_or_else(|| unexpected(&Value::BulkString(text.into())))
 }

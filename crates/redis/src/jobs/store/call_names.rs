@@ -13,6 +13,7 @@ use crate::{error::Error, server::names::Nonce};
 /// The largest number of calls in a row whose outcome is unknown.
 const UNKNOWN: usize = 16;
 
+#[derive(Clone)]
 pub(crate) struct CallNames {
     /// Under which Redis stores the last call.
     name: Nonce,

@@ -7,14 +7,14 @@ use std::{
 };
 
 use futures_util::future::{try_join, try_join_all};
-use redis::{FromRedisValue, Value, from_redis_value};
+use redis::FromRedisValue;
 use tokio::time::Instant;
 
 use super::queue::Queue;
 use crate::{
     error::Error,
     jobs::report::{Counts, DeadJob, JobInfo, JobState, QueueSample, WaitingJob},
-    server::script::{Script, lossy, text, unexpected},
+    server::script::{Script, lossy, parse, unexpected},
     timers,
 };
 
@@ -73,10 +73,10 @@ pub(crate) async fn sample_every(queue: Weak<Queue>, period: Duration) {
 /// Asks all partitions at once.
 async fn ask_all<T: FromRedisValue>(queue: &Queue, script: &'static Script) -> Result<Vec<T>, Error> {
     let ask = async |deadline| {
-        let answers = queue.partitions.iter().map(async |partition| {
-            let answer = queue.ask_until(script.on(&partition.tag), deadline).await?;
-            from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
-        });
+        let answers = queue
+            .partitions
+            .iter()
+            .map(async |partition| parse(queue.ask_until(script.on(&partition.tag), deadline).await?));
         try_join_all(answers).await
     };
     queue.limited(ask).await
@@ -150,76 +150,55 @@ impl Unlisted {
 async fn read(queue: &Queue, partition: usize, set: &str, offset: usize) -> Result<Vec<WaitingJob>, Error> {
     let arguments = [("of", set.to_owned()), ("offset", offset.to_string())];
     let page = WAITING.on(&queue.partitions[partition].tag).named(arguments);
-    let answer = queue.ask(page).await?;
-    parse(&answer).ok_or_else(|| unexpected(&answer))
-}
-
-/// Parses a page. Returns `None` if the answer is malformed.
-fn parse(answer: &Value) -> Option<Vec<WaitingJob>> {
-    let Value::Array(values) = answer else { return None };
-    let jobs = values.chunks(3).map(|job| {
-        let [id, due, attempts] = job else { return None };
-        Some(WaitingJob {
-            id: lossy(id)?,
-            due: time(due)?,
-            attempt: text(attempts)?.parse::<u32>().ok()? + 1,
-        })
+    let jobs: Vec<(Vec<u8>, u64, u32)> = parse(queue.ask(page).await?)?;
+    let jobs = jobs.into_iter().map(|(id, due, attempts)| WaitingJob {
+        id: lossy(&id),
+        due: time(due),
+        attempt: attempts + 1,
     });
-    jobs.collect()
+    Ok(jobs.collect())
 }
 
 /// Returns the job of that id, if there is one.
 pub(crate) async fn job(queue: &Queue, id: &str) -> Result<Option<JobInfo>, Error> {
     let call = GET.on(&queue.partition(id).tag).named([("id", id.to_owned())]);
     let answer = queue.ask(call).await?;
-    match &answer {
-        Value::Array(values) if values.is_empty() => Ok(None),
-        _ => parse_info(&answer).map(Some).ok_or_else(|| unexpected(&answer)),
-    }
-}
-
-/// Parses a job. Returns `None` if the answer is malformed.
-fn parse_info(answer: &Value) -> Option<JobInfo> {
-    let Value::Array(values) = answer else { return None };
-    let [state, due, attempts, error] = &values[..] else {
-        return None;
+    let unexpected = unexpected(&answer);
+    let found: Vec<(String, u64, u32, Vec<u8>)> = parse(answer)?;
+    let Some((state, due, attempts, error)) = found.into_iter().next() else {
+        return Ok(None);
     };
-    let state = match text(state)? {
-        "waiting" => JobState::Waiting,
-        "running" => JobState::Running,
-        "dead" => JobState::Dead,
-        _ => return None,
+    let (state, attempt) = match &*state {
+        "waiting" => (JobState::Waiting, attempts + 1),
+        "running" => (JobState::Running, attempts.max(1)),
+        "dead" => (JobState::Dead, attempts.max(1)),
+        _ => return Err(unexpected),
     };
-    let attempts: u32 = text(attempts)?.parse().ok()?;
-    let next = u32::from(state == JobState::Waiting);
-    Some(JobInfo {
+    Ok(Some(JobInfo {
         state,
-        due: time(due)?,
-        attempt: (attempts + next).max(1),
-        error: given_error(error)?,
-    })
+        due: time(due),
+        attempt,
+        error: given(&error),
+    }))
 }
 
-/// Parses microseconds since 1970.
-fn time(value: &Value) -> Option<SystemTime> {
-    Some(UNIX_EPOCH + Duration::from_micros(text(value)?.parse().ok()?))
+/// Returns a time from microseconds since 1970.
+fn time(micros: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-/// Parses an error, which may be missing.
-fn given_error(value: &Value) -> Option<Option<String>> {
-    Some(Some(lossy(value)?).filter(|error| !error.is_empty()))
+/// Returns an error, which may be missing.
+fn given(error: &[u8]) -> Option<String> {
+    (!error.is_empty()).then(|| lossy(error))
 }
 
-/// A dead job as a partition lists it, possibly without its payload.
-struct Buried {
-    partition: usize,
-    size: usize,
-    job: DeadJob,
-}
+/// The id of a dead job, its payload, the size of that, its attempts, when it died, and its last error.
+type Buried = (Vec<u8>, Vec<u8>, usize, u32, u64, Vec<u8>);
 
 /// Returns up to `limit` dead jobs in the order in which they died.
 pub(crate) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob>, Error> {
-    let mut dead: Vec<Buried> = Vec::new();
+    // Each with its partition, and the size of its payload, which may be missing.
+    let mut dead: Vec<(usize, usize, DeadJob)> = Vec::new();
     for (number, partition) in queue.partitions.iter().enumerate() {
         let mut offset = 0;
         while offset < limit {
@@ -228,24 +207,30 @@ pub(crate) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob
                 ("wanted", (limit - offset).to_string()),
                 ("bytes", PAGE.to_string()),
             ]);
-            let answer = queue.ask(page).await?;
-            let page = parse_dead(&answer, number).ok_or_else(|| unexpected(&answer))?;
+            let page: Vec<Buried> = parse(queue.ask(page).await?)?;
             if page.is_empty() {
                 break;
             }
             offset += page.len();
-            dead.extend(page);
+            dead.extend(
+                page.into_iter()
+                    .map(|(id, payload, size, attempts, died, error)| {
+                        let job = DeadJob {
+                            id: lossy(&id),
+                            payload,
+                            attempts,
+                            died_at: time(died),
+                            error: given(&error),
+                        };
+                        (number, size, job)
+                    }),
+            );
         }
-        dead.sort_by_key(|buried| buried.job.died_at);
+        dead.sort_by_key(|(_, _, job)| job.died_at);
         dead.truncate(limit);
     }
     let mut jobs = Vec::with_capacity(dead.len());
-    for Buried {
-        partition,
-        size,
-        mut job,
-    } in dead
-    {
+    for (partition, size, mut job) in dead {
         if job.payload.len() < size && size <= queue.settings.max_payload {
             let fetched = queue.fetch(partition, &job.id, "-").await;
             job.payload = fetched.ok().flatten().unwrap_or_default();
@@ -253,26 +238,4 @@ pub(crate) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob
         jobs.push(job);
     }
     Ok(jobs)
-}
-
-/// Parses a page of dead jobs. Returns `None` if the answer is malformed.
-fn parse_dead(answer: &Value, partition: usize) -> Option<Vec<Buried>> {
-    let Value::Array(values) = answer else { return None };
-    let jobs = values.chunks(6).map(|job| {
-        let [id, Value::BulkString(payload), size, attempts, died, error] = job else {
-            return None;
-        };
-        Some(Buried {
-            partition,
-            size: text(size)?.parse().ok()?,
-            job: DeadJob {
-                id: lossy(id)?,
-                payload: payload.clone(),
-                attempts: text(attempts)?.parse().ok()?,
-                died_at: time(died)?,
-                error: given_error(error)?,
-            },
-        })
-    });
-    jobs.collect()
 }

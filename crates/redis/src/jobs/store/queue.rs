@@ -14,12 +14,10 @@ use futures_util::future::try_join_all;
 use redis::{ErrorKind, ServerErrorKind, Value};
 use tickwheel::Wheel;
 use tokio::{runtime::Handle, time::Instant};
-use tokio_util::task::TaskTracker;
 
 use super::{
     batcher::{Batcher, Operation},
-    change::{self, Change, Finished},
-    claim::Claim,
+    change::{self, Change},
     nearby::Nearby,
 };
 use crate::{
@@ -30,7 +28,7 @@ use crate::{
         first_use::FirstUse,
         names::Tag,
         retry::ask,
-        script::{Call, Script, unexpected},
+        script::{Call, Script, parse},
     },
     timers,
 };
@@ -158,12 +156,8 @@ impl Queue {
             ("channel", self.partitions[0].channel.clone()),
             ("key", self.partitions[0].tag.key("state")),
         ]);
-        let answer = self.ask_until(call, deadline).await?;
-        let Ok((stored, may_publish, missing)) =
-            redis::from_redis_value::<(i64, bool, String)>(answer.clone())
-        else {
-            return Err(unexpected(&answer));
-        };
+        let (stored, may_publish, missing): (i64, bool, String) =
+            parse(self.ask_until(call, deadline).await?)?;
         if !missing.is_empty() {
             return Err(Error::Redis(redis::RedisError::from((
                 ErrorKind::Server(ServerErrorKind::NoPerm),
@@ -229,11 +223,7 @@ impl Queue {
         let deadline = Instant::now() + self.settings.answer_within;
         let arguments = [("id", id.to_owned()), ("token", token.to_owned())];
         let call = FETCH.on(&self.partitions[partition].tag).named(arguments);
-        match self.ask_until(call, deadline).await? {
-            Value::BulkString(payload) => Ok(Some(payload)),
-            Value::Nil => Ok(None),
-            other => Err(unexpected(&other)),
-        }
+        parse(self.ask_until(call, deadline).await?)
     }
 
     /// Returns how long a call is retried while Redis does not answer.
@@ -274,30 +264,6 @@ impl Queue {
                 .updates
                 .push(runtime, once(first).chain(rest));
         }
-    }
-
-    /// Returns claims that are not worked on to the queue, from the given runtime. `unanswered` tracks each until
-    /// it is answered.
-    pub(crate) fn give_back(
-        self: &Arc<Queue>,
-        runtime: &Handle,
-        how: fn(&Claim) -> Change<Finished>,
-        claims: Vec<Claim>,
-        unanswered: &TaskTracker,
-    ) {
-        let deadline = Instant::now() + CALL_LIMIT;
-        let given_back = claims.into_iter().map(|claim| {
-            let (queue, partition, unanswered) = (self.clone(), claim.lease.partition, unanswered.token());
-            let returned = move |finished: Result<Finished, Error>| {
-                let _answered = unanswered;
-                // A job that cannot be returned is delivered again when its lease has expired.
-                if finished.is_ok_and(|finished| finished != Finished::Lost) {
-                    queue.expect_job(partition, Duration::ZERO);
-                }
-            };
-            (partition, Operation::new(how(&claim), deadline, returned))
-        });
-        self.update_all(runtime, given_back.collect());
     }
 
     /// Opens the queue and makes a change to all partitions at once. Returns whether it changed anything.

@@ -1,6 +1,6 @@
 //! `Take`: a worker's call by which it takes jobs from Redis.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use crate::{
     server::{
         names::Nonce,
         retry::within,
-        script::{Call, Script, lossy, micros, text, unexpected},
+        script::{Call, Script, lossy, micros, parse},
     },
     validity::valid_for,
 };
@@ -84,8 +84,7 @@ pub(crate) async fn send(
     .await;
     // A take that is repeated renews the claims of the first.
     let until = sent + valid_for(settings.lease, queue.wheel.tick_duration());
-    let taken =
-        answer.and_then(|mut answer| read(&mut answer, &take, until).ok_or_else(|| unexpected(&answer)));
+    let taken = answer.and_then(|answer| read(answer, &take, until));
     (take, taken)
 }
 
@@ -111,66 +110,48 @@ fn of_worker(script: &'static Script, queue: &Queue, partition: usize, call: &Ca
         .named([("token", token.to_string())])
 }
 
-/// Parses an answer, and moves the payloads out of it. Returns `None` if it is malformed.
-fn read(answer: &mut Value, take: &Take, until: Instant) -> Option<Taken> {
-    let Value::Array(values) = answer else { return None };
-    let [
-        now,
-        next_due,
-        next_end,
-        stored,
-        listed,
-        Value::Array(jobs),
-        Value::Array(refused),
-    ] = &mut values[..]
-    else {
-        return None;
-    };
-    let now: u64 = text(now)?.parse().ok()?;
+/// What the script answers: Redis' time; when the next job is due and when the next lease ends; whether it remembers
+/// the take, and whether it lists the worker; the claims, each with its id, payload, the size of that, attempts, due
+/// time, and whether it was tried; and the jobs that cannot be delivered, each with its id and the reason.
+type Answer = (
+    u64,
+    Option<u64>,
+    Option<u64>,
+    bool,
+    String,
+    Vec<(String, Vec<u8>, usize, u32, u64, bool)>,
+    Vec<(Vec<u8>, Vec<u8>)>,
+);
+
+fn read(answer: Value, take: &Take, until: Instant) -> Result<Taken, Error> {
+    let (now, next_due, next_end, is_stored, listed, jobs, refused): Answer = parse(answer)?;
     // Redis read its clock before the answer arrived, so counting from now is never early.
     let here = Instant::now();
     let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
-    let next = |value: &Value| {
-        let text = text(value)?;
-        if text.is_empty() {
-            Some(None)
-        } else {
-            text.parse().ok().map(|at| Some(instant(at)))
-        }
-    };
-    let undeliverable = refused.chunks(2).map(|job| {
-        let [id, reason] = job else { return None };
-        let (id, reason) = (lossy(id)?, lossy(reason)?);
-        Some(Error::Undeliverable { id, reason })
-    });
-    let undeliverable = undeliverable.collect::<Option<_>>()?;
-    let mut claims = Vec::new();
-    for job in jobs.chunks_mut(6) {
-        let [id, Value::BulkString(payload), size, attempts, due, tried] = job else {
-            return None;
-        };
-        let due: u64 = text(due)?.parse().ok()?;
-        let token = take.call.token.clone();
-        let due_at = instant(due);
-        claims.push(Claim {
-            lease: JobLease::new(text(id)?.to_owned(), take.partition, token, until),
-            payload: mem::take(payload),
-            size: text(size)?.parse().ok()?,
-            was_tried: text(tried)? == "1",
-            attempts: text(attempts)?.parse().ok()?,
+    let claims = jobs
+        .into_iter()
+        .map(|(id, payload, size, attempts, due, was_tried)| Claim {
+            lease: JobLease::new(id, take.partition, take.call.token.clone(), until),
+            payload,
+            size,
+            attempts,
+            was_tried,
             due,
-            due_at,
+            due_at: instant(due),
             overdue: Duration::from_micros(now.saturating_sub(due)),
-            since: due_at,
+            since: instant(due),
         });
-    }
-    Some(Taken {
-        claims,
-        undeliverable,
-        is_stored: text(stored)? == "1",
-        is_listed: !text(listed)?.is_empty(),
-        is_one_of_few: text(listed)? == "few",
-        next_due: next(next_due)?,
-        next_end: next(next_end)?,
+    let undeliverable = refused.iter().map(|(id, reason)| Error::Undeliverable {
+        id: lossy(id),
+        reason: lossy(reason),
+    });
+    Ok(Taken {
+        claims: claims.collect(),
+        undeliverable: undeliverable.collect(),
+        is_stored,
+        is_listed: !listed.is_empty(),
+        is_one_of_few: listed == "few",
+        next_due: next_due.map(instant),
+        next_end: next_end.map(instant),
     })
 }

@@ -25,7 +25,7 @@ use crate::{
             change::{Change, Finished, Hold, give_back, start, undo_start},
             claim::{Claim, JobLease},
             nearby::NearbyWorker,
-            queue::Queue,
+            queue::{CALL_LIMIT, Queue},
         },
     },
     mutex::Mutex,
@@ -147,19 +147,32 @@ impl Desk {
         for claim in &claims {
             self.held.remove(&claim.lease);
         }
-        self.queue
-            .give_back(&self.nearby.runtime, how, claims, &self.given_back);
+        self.give_back_on(&self.nearby.runtime, how, claims);
     }
 
     /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
     /// another one, they wait until their leases have expired.
     pub(super) fn give_back_elsewhere(&self, how: fn(&Claim) -> Change<Finished>, claims: Vec<Claim>) {
-        if claims.is_empty() {
-            return;
-        }
         if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
-            self.queue.give_back(&runtime, how, claims, &self.given_back);
+            self.give_back_on(&runtime, how, claims);
         }
+    }
+
+    fn give_back_on(&self, runtime: &Handle, how: fn(&Claim) -> Change<Finished>, claims: Vec<Claim>) {
+        let deadline = Instant::now() + CALL_LIMIT;
+        let given_back = claims.into_iter().map(|claim| {
+            let (queue, partition) = (self.queue.clone(), claim.lease.partition);
+            let unanswered = self.given_back.token();
+            let returned = move |finished: Result<Finished, Error>| {
+                let _answered = unanswered;
+                // A job that cannot be returned is delivered again when its lease has expired.
+                if finished.is_ok_and(|finished| finished != Finished::Lost) {
+                    queue.expect_job(partition, Duration::ZERO);
+                }
+            };
+            (partition, Operation::new(how(&claim), deadline, returned))
+        });
+        self.queue.update_all(runtime, given_back.collect());
     }
 
     fn notify_engine(&self) {
@@ -336,11 +349,6 @@ impl Desk {
             has_due: !state.due.is_empty(),
             started_since: state.started.front().map(|started| started.since),
         }
-    }
-
-    /// Whether the stream was dropped or closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.state.lock().closed
     }
 
     /// Adds claims that have become due.

@@ -76,7 +76,7 @@ impl Engine {
             }
             let next = Instant::now() + backoff.next_pause();
             loop {
-                if desk.is_closed() {
+                if desk.status(Duration::ZERO).closed {
                     return false;
                 }
                 tokio::select! {

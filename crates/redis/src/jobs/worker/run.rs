@@ -1,6 +1,7 @@
 //! `Run`: a worker that runs a function for each job, and `JobError`: how an attempt fails.
 
 use std::{
+    any::Any,
     error, fmt,
     future::{IntoFuture, pending},
     io,
@@ -19,7 +20,10 @@ use super::{job::Job, stream::Worker};
 use crate::{
     error::Error,
     jobs::store::change,
-    server::retry::{Backoff, random_part},
+    server::{
+        connection::panic_text,
+        retry::{Backoff, random_part},
+    },
     timers,
 };
 
@@ -374,10 +378,6 @@ impl Attempt {
     }
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Cause {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("the handler panicked: {}", text.unwrap_or_default()).into()
+fn panicked(panic: &(dyn Any + Send)) -> Cause {
+    format!("the handler panicked: {}", panic_text(panic).unwrap_or_default()).into()
 }

@@ -38,37 +38,26 @@ pub(super) enum Message {
 
 impl Link {
     pub(super) async fn open(endpoint: &Endpoint) -> RedisResult<Link> {
+        let link = |sink, messages| Link::Single { sink, messages };
         match endpoint {
-            Endpoint::Single(client) => Link::single(client).await,
-            Endpoint::Cluster(client) => Link::cluster(client).await,
-            Endpoint::Sentinel(master) => Link::master(master).await,
+            Endpoint::Single(client) => {
+                let (sink, messages) = client.get_async_pubsub().await?.split();
+                Ok(link(sink, messages.boxed()))
+            }
+            Endpoint::Sentinel(master) => {
+                let (client, watch) = master.find().await?;
+                let (sink, messages) = client.get_async_pubsub().await?.split();
+                // The connection ends when there is another master.
+                let moved = async move { watch.moved().await };
+                Ok(link(sink, messages.take_until(moved).boxed()))
+            }
+            Endpoint::Cluster(client) => {
+                let (sender, pushes) = unbounded_channel();
+                let config = ClusterConfig::new().set_push_sender(sender);
+                let connection = client.get_async_connection_with_config(config).await?;
+                Ok(Link::Cluster { connection, pushes })
+            }
         }
-    }
-
-    async fn single(client: &Client) -> RedisResult<Link> {
-        let (sink, messages) = client.get_async_pubsub().await?.split();
-        Ok(Link::Single {
-            sink,
-            messages: messages.boxed(),
-        })
-    }
-
-    /// Opens a connection that ends when there is another master.
-    async fn master(master: &Master) -> RedisResult<Link> {
-        let (client, watch) = master.find().await?;
-        let (sink, messages) = client.get_async_pubsub().await?.split();
-        let moved = async move { watch.moved().await };
-        Ok(Link::Single {
-            sink,
-            messages: messages.take_until(moved).boxed(),
-        })
-    }
-
-    async fn cluster(client: &ClusterClient) -> RedisResult<Link> {
-        let (sender, pushes) = unbounded_channel();
-        let config = ClusterConfig::new().set_push_sender(sender);
-        let connection = client.get_async_connection_with_config(config).await?;
-        Ok(Link::Cluster { connection, pushes })
     }
 
     pub(super) async fn subscribe(&mut self, channels: &[String]) -> RedisResult<()> {

@@ -56,19 +56,6 @@ struct Hub {
     subscriptions: PerRuntime<Subscription>,
 }
 
-impl Hub {
-    /// Adds a listener to the subscription of a runtime, which is started if there is none.
-    fn listen(&self, runtime: &Handle, channel: &str, heard: &Arc<Notify>) -> Running<Subscription> {
-        let (endpoint, stats) = (self.endpoint.clone(), self.stats.clone());
-        let serve = |guard| Task::new(guard, endpoint, stats).run();
-        let add = |subscription: &mut Subscription| subscription.add(channel, heard);
-        let subscriptions = &self.subscriptions;
-        subscriptions
-            .get_or_start(runtime, Subscription::default, serve, add)
-            .0
-    }
-}
-
 impl Notifications {
     /// Creates a subscription to a single server, which connects at first use.
     ///
@@ -212,7 +199,7 @@ impl Listener {
         self.heard.notified().now_or_never();
     }
 
-    /// Moves to the subscription of the current runtime, if there is a runtime.
+    /// Moves to the subscription of the current runtime, if there is a runtime, and starts it if there is none.
     fn listen_here(&self) {
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -222,12 +209,20 @@ impl Listener {
             if running.runtime() == runtime.id() && running.get(|_| ()).is_some() {
                 return;
             }
-            self.leave(running);
+            self.stop_listening(running);
         }
-        *here = Some(self.hub.listen(&runtime, &self.channel, &self.heard));
+        let (endpoint, stats) = (self.hub.endpoint.clone(), self.hub.stats.clone());
+        let serve = |guard| Task::new(guard, endpoint, stats).run();
+        let add = |subscription: &mut Subscription| subscription.add(&self.channel, &self.heard);
+        let subscriptions = &self.hub.subscriptions;
+        *here = Some(
+            subscriptions
+                .get_or_start(&runtime, Subscription::default, serve, add)
+                .0,
+        );
     }
 
-    fn leave(&self, running: &Running<Subscription>) {
+    fn stop_listening(&self, running: &Running<Subscription>) {
         running.get(|subscription| subscription.remove(&self.channel, &self.heard));
     }
 }
@@ -235,15 +230,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(running) = &*self.subscription.lock() {
-            self.leave(running);
+            self.stop_listening(running);
         }
-    }
-}
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener")
-            .field("channel", &self.channel)
-            .finish()
     }
 }

@@ -28,8 +28,8 @@ use crate::{
     },
 };
 
-/// How long connecting, subscribing or a ping may take.
-const SUBSCRIBE_LIMIT: Duration = Duration::from_secs(5);
+/// How long a link may take to connect, to subscribe or to answer a ping.
+const LINK_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go
 /// unnoticed.
 const MESSAGE_SILENCE: Duration = Duration::from_secs(30);
@@ -161,7 +161,9 @@ impl Task {
                 return;
             };
             self.stats.failures.increment();
-            if self.has_resp2(&error) {
+            let is_cluster = matches!(self.endpoint, Endpoint::Cluster(_));
+            // Only the attempt reveals the protocol.
+            if is_cluster && error.kind() == ErrorKind::InvalidClientConfig {
                 if !self.stats.was_refused.swap(true, Ordering::Relaxed) {
                     tracing::error!(
                         "the client of a cluster receives no messages by RESP2: build it with use_protocol(ProtocolVersion::RESP3); who waits looks by himself"
@@ -170,21 +172,23 @@ impl Task {
                 // Nothing changes the client. The task ends with the subscription.
                 pending::<()>().await;
             }
-            match self.pauses.record(began.elapsed()) {
-                Ended::AfterLong | Ended::Again => {}
-                Ended::AtOnce => tracing::warn!(
+            if began.elapsed() >= LASTING {
+                // That a connection ends is nothing unusual. That the next one fails would be.
+                self.pauses = Pauses::default();
+            } else if !mem::replace(&mut self.pauses.are_logged, true) {
+                tracing::warn!(
                     %error,
                     "the subscription to Redis could not be made; it is tried again, and who waits looks by himself meanwhile"
-                ),
+                );
             }
-            sleep(self.pauses.next(is_refusal(&error))).await;
+            let pauses = &mut self.pauses;
+            let backoff = if is_refusal(&error) {
+                &mut pauses.refused
+            } else {
+                &mut pauses.unreached
+            };
+            sleep(backoff.next_pause()).await;
         }
-    }
-
-    /// Whether the client of a cluster cannot subscribe because of its protocol, which only the attempt
-    /// reveals.
-    fn has_resp2(&self, error: &RedisError) -> bool {
-        matches!(self.endpoint, Endpoint::Cluster(_)) && error.kind() == ErrorKind::InvalidClientConfig
     }
 
     /// Connects, and serves the listeners until that fails or the subscription has been removed.
@@ -265,7 +269,7 @@ impl Task {
 }
 
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    in_time(SUBSCRIBE_LIMIT, "no answer to a subscription", answer).await
+    in_time(LINK_LIMIT, "no answer to a subscription", answer).await
 }
 
 /// Subscribes to channels, and returns those that the server refuses. If it refuses all of them, returns its
@@ -292,26 +296,15 @@ async fn subscribe(link: &mut Link, channels: &[String]) -> RedisResult<Vec<Stri
     Ok(refused)
 }
 
-/// The pauses between two connections, which grow while they fail.
-#[derive(Debug)]
-struct Pauses {
-    unreached: Backoff,
-    refused: Backoff,
-    has_failed: bool,
-}
-
 /// A connection that lasted for this long was a success.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// How a connection ended.
-#[derive(Debug, PartialEq, Eq)]
-enum Ended {
-    /// It had lasted. That a connection ends is nothing unusual; that the next one fails would be.
-    AfterLong,
-    /// The first that failed.
-    AtOnce,
-    /// One of several in a row that failed.
-    Again,
+/// The pauses between two connections, which grow while they fail. They are longer if the server has refused.
+struct Pauses {
+    unreached: Backoff,
+    refused: Backoff,
+    /// Whether the first failure was logged.
+    are_logged: bool,
 }
 
 impl Default for Pauses {
@@ -319,32 +312,8 @@ impl Default for Pauses {
         Pauses {
             unreached: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
             refused: Backoff::new(Duration::from_millis(200), Duration::from_secs(60)),
-            has_failed: false,
+            are_logged: false,
         }
-    }
-}
-
-impl Pauses {
-    /// Records that a connection ended.
-    fn record(&mut self, lasted: Duration) -> Ended {
-        if lasted >= LASTING {
-            *self = Pauses::default();
-            Ended::AfterLong
-        } else if mem::replace(&mut self.has_failed, true) {
-            Ended::Again
-        } else {
-            Ended::AtOnce
-        }
-    }
-
-    /// Returns the next pause, which is longer if the server has refused the subscription.
-    fn next(&mut self, refused: bool) -> Duration {
-        let backoff = if refused {
-            &mut self.refused
-        } else {
-            &mut self.unreached
-        };
-        backoff.next_pause()
     }
 }
 
@@ -353,30 +322,20 @@ mod tests {
     use super::*;
 
     /// How many connections are made within so long, each of which fails at once.
-    fn connections(within: Duration, refused: bool) -> u32 {
-        let (mut pauses, mut passed, mut made) = (Pauses::default(), Duration::ZERO, 0);
+    fn connections(within: Duration, pauses: impl Fn(Pauses) -> Backoff) -> u32 {
+        let (mut backoff, mut passed, mut made) = (pauses(Pauses::default()), Duration::ZERO, 0);
         while passed < within {
             made += 1;
-            pauses.record(Duration::ZERO);
-            passed += pauses.next(refused);
+            passed += backoff.next_pause();
         }
         made
     }
 
     #[test]
-    fn pauses_grow_until_a_connection_lasts() {
+    fn pauses_grow() {
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
-        assert!(connections(minute, true) < 12);
-        assert!(connections(hour, true) < 150);
-        assert!(connections(minute, false) > 50);
-        let mut pauses = Pauses::default();
-        assert_eq!(pauses.record(Duration::ZERO), Ended::AtOnce);
-        assert_eq!(pauses.record(Duration::ZERO), Ended::Again);
-        for _ in 0..20 {
-            pauses.next(true);
-        }
-        assert_eq!(pauses.record(LASTING), Ended::AfterLong);
-        assert!(pauses.next(false) <= Duration::from_millis(50));
-        assert_eq!(pauses.record(Duration::ZERO), Ended::AtOnce);
+        assert!(connections(minute, |pauses| pauses.refused) < 12);
+        assert!(connections(hour, |pauses| pauses.refused) < 150);
+        assert!(connections(minute, |pauses| pauses.unreached) > 50);
     }
 }

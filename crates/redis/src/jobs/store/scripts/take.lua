@@ -3,7 +3,7 @@
 -- payload read by fetch.lua, and what has more than `largest` is not delivered.
 -- It is told how many jobs it may claim, and how many up to one that is not due; whether an earlier call may have been lost; the largest
 -- payload, how many bytes of payload the reply may have, and the name under which the worker listens, which is empty if it does not.
--- Returns Redis' time; when the next job is due and when the next lease ends, empty where there is none, and for a worker that others
+-- Returns Redis' time; when the next job is due and when the next lease ends, nothing where there is none, and for a worker that others
 -- tell; 1 where this call is remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
 -- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered
 -- or has failed before; and a list of the jobs that cannot be delivered, each with its id and the reason.
@@ -11,7 +11,7 @@ local token = unpack(ARGV, 3)
 local wanted, wanted_ahead, ahead, lease, allowed, resent, largest, bytes, worker = unpack(ARGV, 4)
 wanted, wanted_ahead, ahead, lease, allowed = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(allowed)
 largest, bytes, resent = tonumber(largest), tonumber(bytes), resent == '1'
-local stored, listed, claims, refused = '', '', {}, {}
+local stored, listed, claims, refused = 0, '', {}, {}
 
 -- The error of a job whose worker has died or was cut off, or that has taken longer than it may.
 local RAN_OUT = 'its lease ran out'
@@ -94,9 +94,8 @@ local function finish(given)
   local next_end = first_claim or first_job
   if first_claim and first_job and tonumber(first_job) < tonumber(first_claim) then next_end = first_job end
   local function told(at)
-    if not at then return '' end
-    if watches then return at end
-    return later and exact(math.max(at, now) + later) or ''
+    if not at or watches then return at or false end
+    return later and exact(math.max(at, now) + later) or false
   end
   return { exact(clock()), told(next_due), told(next_end), stored, listed, claims, refused }
 end
@@ -128,7 +127,7 @@ if is_resent then
       add_job(id, call('HSTRLEN', payload, id), attempts, at, job_allowed)
     end
   end
-  stored = '1'
+  stored = 1
   return finish(#ids)
 end
 
@@ -227,7 +226,7 @@ end
 -- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
 if #ids > 0 or resent then
   remember(cmsgpack.pack(ids))
-  stored = '1'
+  stored = 1
 end
 local reply = finish(#ids)
 -- What came back and is not taken here is for the others.

@@ -24,7 +24,7 @@ mod stats;
 mod store;
 mod worker;
 
-use settings::HandleSettings;
+use settings::{HandleSettings, wrong};
 use store::{
     batcher::BATCH,
     change::{self, Change, When},
@@ -299,11 +299,7 @@ impl<C> DelayedJobs<C> {
     ) -> Result<Repeated, Error> {
         const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         if !(Duration::from_millis(1)..=LONGEST).contains(&every) {
-            return Err(Error::InvalidSetting {
-                setting: "every",
-                value: format!("{every:?}"),
-                allowed: "1 ms to 100 years",
-            });
+            return wrong("every", format!("{every:?}"), "1 ms to 100 years");
         }
         if id.len() > LONGEST_REPEATED {
             return Err(Error::InvalidName {
@@ -324,11 +320,8 @@ impl<C> DelayedJobs<C> {
     async fn put(&self, id: &str, when: When, payload: &[u8]) -> Result<Repeated, Error> {
         let (size, limit) = (payload.len(), self.queue.settings.max_payload);
         if size > limit {
-            return Err(Error::InvalidSetting {
-                setting: "payload",
-                value: format!("{size} bytes, where max_payload is {limit} bytes,"),
-                allowed: "up to max_payload, which is at most 16 MiB",
-            });
+            let bytes = format!("{size} bytes, where max_payload is {limit} bytes,");
+            return wrong("payload", bytes, "up to max_payload, which is at most 16 MiB");
         }
         self.change(id, change::schedule(id, when, payload)).await
     }

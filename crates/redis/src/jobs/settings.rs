@@ -21,7 +21,8 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 /// The largest prefetch, because every claim has to be renewed.
 const LARGEST_PREFETCH: usize = 10_000;
 
-fn wrong(setting: &'static str, value: String, allowed: &'static str) -> Result<(), Error> {
+/// Returns the error of a value that is not allowed.
+pub(crate) fn wrong<T>(setting: &'static str, value: String, allowed: &'static str) -> Result<T, Error> {
     Err(Error::InvalidSetting {
         setting,
         value,
@@ -61,18 +62,12 @@ impl HandleSettings {
             return wrong("partitions", self.partitions.to_string(), "1 to 1024");
         }
         if self.max_payload > LARGEST_PAYLOAD {
-            return wrong(
-                "max_payload",
-                format!("{} bytes", self.max_payload),
-                "up to 16 MiB",
-            );
+            let bytes = format!("{} bytes", self.max_payload);
+            return wrong("max_payload", bytes, "up to 16 MiB");
         }
         if !(Duration::from_millis(10)..=HOUR).contains(&self.answer_within) {
-            return wrong(
-                "answer_within",
-                format!("{:?}", self.answer_within),
-                "10 ms to an hour",
-            );
+            let limit = format!("{:?}", self.answer_within);
+            return wrong("answer_within", limit, "10 ms to an hour");
         }
         Ok(())
     }
@@ -84,11 +79,8 @@ impl HandleSettings {
         };
         let each = most / self.partitions as u64;
         if each == 0 {
-            wrong(
-                "max_running",
-                most.to_string(),
-                "as many as the queue has partitions, or more",
-            )?;
+            let allowed = "as many as the queue has partitions, or more";
+            return wrong("max_running", most.to_string(), allowed);
         }
         Ok(Some(each))
     }

@@ -4,19 +4,18 @@ use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::FutureExt;
 use tickwheel::SleepError;
-use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
+use tokio::{runtime::Handle, task::unconstrained, time::Instant};
 
 use super::{
     calls::{Calls, LeaseClient, OtherHolder},
-    lease::{KeptLease, Lease},
-    line::{Undo, Waiter},
+    lease::Lease,
+    line::Waiter,
     state::{LeaseState, Terms},
 };
 use crate::{
     error::Error,
     server::{names::Tag, retry::jittered},
     timers::LocalEntry,
-    validity::Validity,
 };
 
 /// A task's requests for a lease, one or several.
@@ -68,7 +67,10 @@ impl<'a> Asking<'a> {
             let asked = Instant::now();
             let answer = tokio::select! {
                 answer = calls.acquire(standing) => answer,
-                slept = &mut entry => return Err(late(slept, self.terms)),
+                slept = &mut entry => {
+                    slept?;
+                    return Err(Error::NoAnswer { waited: validity });
+                }
             };
             match answer {
                 // A client that does not wait at all would otherwise be called in a busy loop.
@@ -100,7 +102,9 @@ impl<'a> Asking<'a> {
             let was_sent = self.unsure.is_some();
             let new = || (Calls::new(self.client, self.tag, self.terms.ttl), Instant::now());
             let request = self.unsure.get_or_insert_with(new).clone();
-            if waiter.is_none_or(|waiter| waiter.record_request(self.undo(&request.0)).is_ok()) {
+            let (calls, runtime) = (request.0.clone(), self.runtime.clone());
+            let undo = Box::new(move || calls.give_back(&runtime));
+            if waiter.is_none_or(|waiter| waiter.record_request(undo).is_ok()) {
                 return (was_sent, request);
             }
             // Another has given it back, so that an answer to it means nothing.
@@ -118,8 +122,7 @@ impl<'a> Asking<'a> {
         entry: LocalEntry,
     ) -> Result<Result<Lease, OtherHolder>, Error> {
         let state = LeaseState::new(self.terms, sent, jittered);
-        let validity = Validity::new(state.valid_until());
-        if validity.is_lost() {
+        if state.valid_until() <= Instant::now() {
             return Err(Error::NoAnswer {
                 waited: sent.elapsed(),
             });
@@ -132,25 +135,10 @@ impl<'a> Asking<'a> {
             }));
         }
         self.unsure = None;
-        let (give_up, given_up) = oneshot::channel();
-        let kept = KeptLease::new(calls.clone(), token, state, validity.clone(), given_up);
+        let (lease, kept) = Lease::new(self.name, token, calls, state);
         let keep = Box::new(|windows| kept.keep(entry, windows).boxed());
         self.client.keepers.adopt(&self.runtime, keep);
-        Ok(Ok(Lease {
-            name: self.name.into(),
-            token,
-            validity,
-            calls,
-            given_up: Some(give_up),
-            runtime: Handle::current(),
-        }))
-    }
-
-    /// Returns what another task does to release a lease that may have been acquired, if this one is not
-    /// polled any more.
-    fn undo(&self, calls: &Arc<Calls>) -> Undo {
-        let (calls, runtime) = (calls.clone(), self.runtime.clone());
-        Box::new(move || calls.give_back(&runtime))
+        Ok(Ok(lease))
     }
 
     /// Releases, in the background, a lease that may have been acquired.
@@ -175,13 +163,4 @@ async fn enter(entry: &mut LocalEntry) -> Result<(), SleepError> {
         Poll::Pending => Poll::Ready(Ok(())),
     }))
     .await
-}
-
-fn late(slept: Result<(), SleepError>, terms: Terms) -> Error {
-    match slept {
-        Ok(()) => Error::NoAnswer {
-            waited: terms.validity(),
-        },
-        Err(refused) => refused.into(),
-    }
 }

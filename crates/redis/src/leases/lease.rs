@@ -36,18 +36,42 @@ use crate::{
 /// including by a panic of the holder, releases it in the background.
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
-    pub(super) name: Box<str>,
-    pub(super) token: u64,
-    pub(super) validity: Validity,
-    pub(super) calls: Arc<Calls>,
+    name: Box<str>,
+    token: u64,
+    validity: Validity,
+    calls: Arc<Calls>,
     /// A message tells the keeper that the holder releases the lease; dropping the sender tells it to release
     /// the lease itself.
-    pub(super) given_up: Option<oneshot::Sender<()>>,
+    given_up: Option<oneshot::Sender<()>>,
     /// The runtime on which the lease was acquired and is renewed.
-    pub(super) runtime: Handle,
+    runtime: Handle,
 }
 
 impl Lease {
+    /// Creates a lease for its holder, and for the keeper of the current runtime.
+    pub(super) fn new(name: &str, token: u64, calls: Arc<Calls>, state: LeaseState) -> (Lease, KeptLease) {
+        let (give_up, given_up) = oneshot::channel();
+        let validity = Validity::new(state.valid_until());
+        calls.client.stats.acquired();
+        let kept = KeptLease {
+            calls: calls.clone(),
+            token,
+            state,
+            validity: validity.clone(),
+            given_up,
+            is_over: false,
+        };
+        let lease = Lease {
+            name: name.into(),
+            token,
+            validity,
+            calls,
+            given_up: Some(give_up),
+            runtime: Handle::current(),
+        };
+        (lease, kept)
+    }
+
     /// Returns the fencing token, which is greater than the token of every earlier holder of this lease.
     ///
     /// Send it with every write to the resource that the lease protects, and let the resource reject a token
@@ -270,24 +294,6 @@ pub(super) struct KeptLease {
 }
 
 impl KeptLease {
-    pub(super) fn new(
-        calls: Arc<Calls>,
-        token: u64,
-        state: LeaseState,
-        validity: Validity,
-        given_up: oneshot::Receiver<()>,
-    ) -> KeptLease {
-        calls.client.stats.acquired();
-        KeptLease {
-            calls,
-            token,
-            state,
-            validity,
-            given_up,
-            is_over: false,
-        }
-    }
-
     /// Renews the lease, which has that entry in the wheel, until it is given up or lost, and releases it
     /// unless the holder does.
     pub(super) async fn keep(mut self, entry: LocalEntry, windows: Arc<Windows>) {

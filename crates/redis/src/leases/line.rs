@@ -133,7 +133,15 @@ impl Waiters {
         let line = lines.entry(key.clone()).or_insert_with(Line::new);
         let number = line.numbers;
         line.numbers += 1;
-        line.add(number);
+        let task = Waiting {
+            number,
+            waker: None,
+            is_absent: false,
+            request: Request::Over,
+        };
+        // Behind all that are polled.
+        let last = line.tasks.iter().rposition(|task| !task.is_absent);
+        line.tasks.insert(last.map_or(0, |last| last + 1), task);
         drop(lines);
         Waiter {
             waiters: self,
@@ -179,25 +187,9 @@ impl Line {
         self.tasks.front().is_some_and(|first| first.number == number)
     }
 
-    /// Adds a task behind all that are polled.
-    fn add(&mut self, number: u64) {
-        let last = self.tasks.iter().rposition(|task| !task.is_absent);
-        let task = Waiting {
-            number,
-            waker: None,
-            is_absent: false,
-            request: Request::Over,
-        };
-        self.tasks.insert(last.map_or(0, |last| last + 1), task);
-    }
-
-    fn task(&mut self, number: u64) -> Option<&mut Waiting> {
-        self.tasks.iter_mut().find(|task| task.number == number)
-    }
-
-    /// Sets what has become of a task's request. Returns what had before.
-    fn set_request(&mut self, number: u64, request: Request) -> Option<Request> {
-        Some(mem::replace(&mut self.task(number)?.request, request))
+    fn task(&mut self, number: u64) -> &mut Waiting {
+        let task = self.tasks.iter_mut().find(|task| task.number == number);
+        task.expect("a task is in its line for as long as its waiter lives")
     }
 
     /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what
@@ -239,25 +231,17 @@ impl Line {
         let mut undo = None;
         if let Some(mut first) = self.tasks.pop_front() {
             first.is_absent = true;
-            undo = first.take_undo();
+            if let Request::UnderWay(_) = first.request
+                && let Request::UnderWay(release) = mem::replace(&mut first.request, Request::Undone)
+            {
+                undo = Some(release);
+            }
             self.tasks.push_back(first);
         }
         self.patience = CALLED;
         Calling {
             waker: self.call_first(now),
             undo,
-        }
-    }
-}
-
-impl Waiting {
-    fn take_undo(&mut self) -> Option<Undo> {
-        match mem::replace(&mut self.request, Request::Undone) {
-            Request::UnderWay(undo) => Some(undo),
-            before => {
-                self.request = before;
-                None
-            }
         }
     }
 }
@@ -341,16 +325,19 @@ impl Waiter<'_> {
     pub(super) fn record_request(&self, undo: Undo) -> Result<(), PassedOver> {
         // Dropped with the lock released.
         let before = self.with(|line| {
-            let is_undone = matches!(line.task(self.number)?.request, Request::Undone);
-            let request = if is_undone {
-                Request::Over
-            } else {
-                Request::UnderWay(undo)
-            };
-            line.set_request(self.number, request)
+            let request = &mut line.task(self.number).request;
+            let is_undone = matches!(request, Request::Undone);
+            mem::replace(
+                request,
+                if is_undone {
+                    Request::Over
+                } else {
+                    Request::UnderWay(undo)
+                },
+            )
         });
         match before {
-            Some(Request::Undone) => Err(PassedOver),
+            Request::Undone => Err(PassedOver),
             _ => Ok(()),
         }
     }
@@ -362,8 +349,8 @@ impl Waiter<'_> {
     /// Returns an error if that has been undone.
     pub(super) fn record_grant(&self) -> Result<(), PassedOver> {
         let before = self.with(|line| {
-            let before = line.set_request(self.number, Request::Over);
-            if matches!(before, Some(Request::UnderWay(_))) {
+            let before = mem::replace(&mut line.task(self.number).request, Request::Over);
+            if let Request::UnderWay(_) = before {
                 line.is_held = true;
                 line.since = Instant::now();
                 line.seen = None;
@@ -371,7 +358,7 @@ impl Waiter<'_> {
             before
         });
         match before {
-            Some(Request::UnderWay(_)) => Ok(()),
+            Request::UnderWay(_) => Ok(()),
             _ => Err(PassedOver),
         }
     }
@@ -389,9 +376,7 @@ impl Waiter<'_> {
                 if !line.is_first(self.number) || mem::take(&mut line.is_released) {
                     return Poll::Ready(());
                 }
-                if let Some(task) = line.task(self.number) {
-                    task.waker = Some(cx.waker().clone());
-                }
+                line.task(self.number).waker = Some(cx.waker().clone());
                 Poll::Pending
             })
         })
@@ -412,7 +397,7 @@ impl Waiter<'_> {
     pub(super) fn record_refusal(&self, token: Option<u64>) {
         let answered = self.with(|line| {
             line.seen = token.or(line.seen);
-            line.set_request(self.number, Request::Over)
+            mem::replace(&mut line.task(self.number).request, Request::Over)
         });
         drop(answered);
     }

@@ -47,9 +47,8 @@ impl<C: Connection> AnyConnection for Connected<C> {
         async move {
             self.eviction.check(&self.connection).await?;
             let answer = guarded(call.query(self.connection.clone()));
-            let answer = self
-                .silence
-                .look_elsewhere(&self.connection, call.first_key(), answer);
+            let (connection, key) = (&self.connection, call.first_key());
+            let answer = self.silence.look_elsewhere(connection, key, answer);
             answer.await.map_err(|error| call.error(error))
         }
         .boxed()

@@ -193,7 +193,7 @@ impl<C: Connection> Reconnecting<C> {
     /// Returns the connection of the current runtime if it has been made.
     pub(crate) fn present(&self) -> Option<C> {
         let runtime = Handle::try_current().ok()?.id();
-        let made = |link: &mut Current<C>| link.connection.peek()?.as_ref().ok().cloned();
+        let made = |current: &mut Current<C>| current.connection.peek()?.as_ref().ok().cloned();
         self.shared.by_runtime.get(runtime, made)?
     }
 
@@ -204,7 +204,15 @@ impl<C: Connection> Reconnecting<C> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(io::Error::other("there is no Tokio runtime").into());
         };
-        let (running, Current { connection, health }) = self.shared.link(&runtime);
+        let Connections { connect, by_runtime } = &*self.shared;
+        let make = || Current {
+            connection: connect().shared(),
+            health: Arc::default(),
+        };
+        // For as long as the runtime.
+        let last = |guard: Guard<Current<C>>| pending().map(move |()| drop(guard));
+        let (running, Current { connection, health }) =
+            by_runtime.get_or_start(&runtime, make, last, |current| current.clone());
         let mut request = InFlight {
             running,
             health,
@@ -229,23 +237,6 @@ impl<C: Connection> Reconnecting<C> {
                 None => {}
             }
         }
-    }
-}
-
-impl<C: Connection> Connections<C> {
-    /// Returns the connection of a runtime, which is made if there is none, and forgotten when the runtime
-    /// has been shut down.
-    fn link(&self, runtime: &Handle) -> (Running<Current<C>>, Current<C>) {
-        let make = || Current {
-            connection: (self.connect)().shared(),
-            health: Arc::default(),
-        };
-        let last = |guard: Guard<Current<C>>| async move {
-            let _guard = guard;
-            pending().await
-        };
-        self.by_runtime
-            .get_or_start(runtime, make, last, |link| link.clone())
     }
 }
 

@@ -201,7 +201,11 @@ impl Master {
     /// Finds the master, and begins to watch whether there is another, on the current runtime.
     pub(crate) async fn find(&self) -> RedisResult<(Client, Watch)> {
         let client = self.client().await?;
-        let (watch, unused) = Watch::new();
+        let unused = CancellationToken::new();
+        let watch = Watch {
+            moved: CancellationToken::new(),
+            _used: Arc::new(unused.clone().drop_guard()),
+        };
         let (master, address, moved) = (self.clone(), address(&client), watch.moved.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -344,16 +348,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Creates a watch, and a token that is cancelled when nobody uses it any more.
-    fn new() -> (Watch, CancellationToken) {
-        let unused = CancellationToken::new();
-        let watch = Watch {
-            moved: CancellationToken::new(),
-            _used: Arc::new(unused.clone().drop_guard()),
-        };
-        (watch, unused)
-    }
-
     /// Completes when there is another master.
     pub(crate) async fn moved(&self) {
         self.moved.cancelled().await;

@@ -52,13 +52,8 @@ pub(crate) struct Batcher {
 
 type Answered = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
-/// What a script says of an operation.
-#[derive(Clone, Copy, Debug)]
-struct Reply {
-    number: u64,
-    /// When the request was first sent.
-    sent: Instant,
-}
+/// What a script says of an operation, and when the request was first sent.
+type Reply = (u64, Instant);
 
 /// A change that waits to be sent or answered.
 pub(crate) struct Operation {
@@ -78,7 +73,7 @@ impl Operation {
         answered: impl FnOnce(Result<A, Error>) + Send + 'static,
     ) -> Operation {
         let (arguments, read) = change.request();
-        let read = move |Reply { number, sent }| {
+        let read = move |(number, sent): Reply| {
             read(number, sent).ok_or_else(|| unexpected(&Value::Int(number as i64)))
         };
         Operation {
@@ -182,14 +177,11 @@ impl Batcher {
 fn next_batch(waiting: &mut VecDeque<Operation>) -> (Vec<Operation>, Vec<Operation>) {
     let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
     let now = Instant::now();
-    while batch.len() < BATCH {
-        let fits = |operation: &Operation| batch.is_empty() || bytes + operation.bytes() <= BATCH_BYTES;
-        if !waiting.front().is_some_and(fits) {
-            break;
-        }
-        let Some(operation) = waiting.pop_front() else {
-            break;
-        };
+    while let Some(first) = waiting.front()
+        && batch.len() < BATCH
+        && (batch.is_empty() || bytes + first.bytes() <= BATCH_BYTES)
+        && let Some(operation) = waiting.pop_front()
+    {
         if operation.deadline <= now {
             late.push(operation);
         } else {
@@ -216,15 +208,11 @@ impl Lane {
             // Tasks that were just woken, some of them by the last answers, push their operations first and
             // so join this batch.
             yield_now().await;
-            if self
-                .guard
-                .running()
-                .end_if(|waiting| waiting.is_empty())
-                .is_some()
-            {
+            let lane = self.guard.running();
+            if lane.end_if(|waiting| waiting.is_empty()).is_some() {
                 return;
             }
-            let (batch, late) = self.guard.running().get(next_batch).unwrap_or_default();
+            let (batch, late) = lane.get(next_batch).unwrap_or_default();
             for operation in late {
                 // It was never sent, because the batches before it got no answer in time either.
                 let waited = operation.asked.elapsed();
@@ -243,11 +231,8 @@ impl Lane {
             arguments.append(&mut operation.arguments);
         }
         let sent = Instant::now();
-        let last = batch
-            .iter()
-            .map(|operation| operation.deadline)
-            .max()
-            .unwrap_or(sent);
+        let deadlines = batch.iter().map(|operation| operation.deadline);
+        let last = deadlines.max().unwrap_or(sent);
         let operations = batch.len();
         let read = |answer| numbers(answer, operations);
         self.is_sending = true;
@@ -271,7 +256,7 @@ impl Lane {
         match answers {
             Ok(answers) => {
                 for (operation, number) in batch.into_iter().zip(answers) {
-                    operation.answer(Ok(Reply { number, sent }));
+                    operation.answer(Ok((number, sent)));
                 }
             }
             Err(error) => {

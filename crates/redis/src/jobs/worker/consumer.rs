@@ -14,7 +14,7 @@ const KEPT: usize = 32;
 #[derive(Debug)]
 pub(super) struct Consumer {
     /// How many jobs it works on at once, if somebody has said so.
-    places: Option<usize>,
+    pub(super) places: Option<usize>,
     /// Jobs that it has fetched, and neither finished nor begun to finish.
     taken: usize,
     /// When it fetched the last ones.
@@ -28,14 +28,6 @@ impl Consumer {
             taken: 0,
             fetched: VecDeque::with_capacity(KEPT),
         }
-    }
-
-    pub(super) fn set_places(&mut self, places: usize) {
-        self.places = Some(places);
-    }
-
-    pub(super) fn places(&self) -> Option<usize> {
-        self.places
     }
 
     /// Records that it has fetched a job.
@@ -108,7 +100,7 @@ mod tests {
         assert_eq!(consumer.free_places(0), 0);
         consumer.free_place();
         assert_eq!(consumer.free_places(0), 1);
-        consumer.set_places(500);
+        consumer.places = Some(500);
         assert_eq!(consumer.free_places(0), STARTS);
     }
 

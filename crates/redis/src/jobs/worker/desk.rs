@@ -75,7 +75,7 @@ impl State {
     /// not ask. It will when the end of one of them is answered, which is sent in the same batch as the start of
     /// the next one. If it leaves jobs unfetched, it gets no more.
     fn will_fetch(&self) -> bool {
-        self.asked || (self.consumer.places().is_some() && self.started.is_empty())
+        self.asked || (self.consumer.places.is_some() && self.started.is_empty())
     }
 }
 
@@ -182,7 +182,7 @@ impl Desk {
     // The stream's side.
 
     pub(super) fn set_places(&self, places: usize) {
-        self.state.lock().consumer.set_places(places);
+        self.state.lock().consumer.places = Some(places);
     }
 
     pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Claim, Error>>> {
@@ -271,7 +271,7 @@ impl Desk {
 
     /// Goes on with a claim whose start was answered.
     fn answered(self: Arc<Self>, mut claim: Claim, hold: Result<Hold, Error>) {
-        let (is_started, error) = match hold {
+        let error = match hold {
             Ok(Hold::Since(sent)) => {
                 let tick = self.queue.wheel.tick_duration();
                 // One that was lost meanwhile goes back when it is to be fetched.
@@ -279,23 +279,22 @@ impl Desk {
                     .lease
                     .validity
                     .extend(sent + valid_for(self.settings.lease, tick));
-                (true, None)
+                let mut state = self.state.lock();
+                state.starting -= 1;
+                if state.closed || state.ended {
+                    // Nobody fetches it any more.
+                    drop(state);
+                    return self.give_back(undo_start, vec![claim]);
+                }
+                claim.since = Instant::now();
+                state.started.push_back(claim);
+                return wake(state);
             }
-            Ok(Hold::Refused) => (false, None),
-            Err(error) => (false, Some(error)),
+            Ok(Hold::Refused) => None,
+            Err(error) => Some(error),
         };
         let mut state = self.state.lock();
         state.starting -= 1;
-        if is_started && !state.closed && !state.ended {
-            claim.since = Instant::now();
-            state.started.push_back(claim);
-            return wake(state);
-        }
-        if is_started {
-            // Nobody fetches it any more.
-            drop(state);
-            return self.give_back(undo_start, vec![claim]);
-        }
         self.held.remove(&claim.lease);
         // After an error, which may come from a runtime that shuts down, starting more is left to the next
         // poll.
@@ -342,7 +341,7 @@ impl Desk {
             asked: state.asked,
             closed: state.closed,
             ready: state.due.len() + state.starting + state.started.len(),
-            places: state.consumer.places(),
+            places: state.consumer.places,
             free: state.consumer.free_places(0),
             starts_soon: state.consumer.starts_in(Instant::now(), soon),
             fetched_at: state.consumer.fetched_at(),

@@ -109,7 +109,7 @@ impl Engine {
             self.hints.extend([
                 // Before the worker's own channel: once that is listened to, both are.
                 hints("renew".to_owned(), Hint::Renew),
-                hints(self.takes.ear().to_string(), Hint::Look { partition: number }),
+                hints(self.takes.ear.to_string(), Hint::Look { partition: number }),
                 hints("later".to_owned(), Hint::LookLater { partition: number }),
             ]);
         }

@@ -49,7 +49,8 @@ impl Room {
 pub(super) struct Lookout {
     /// When to look next.
     pub(super) at: Instant,
-    sent: Instant,
+    /// When the last take was sent.
+    pub(super) sent: Instant,
     /// Whether a take is in flight.
     pub(super) is_taking: bool,
     /// Whether the last take got no answer.
@@ -153,11 +154,6 @@ impl Lookout {
             return Plan::Wait;
         }
         Plan::Look
-    }
-
-    /// Returns how long ago the last take was sent.
-    pub(super) fn took(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.sent)
     }
 
     /// Records that a take is sent, which repeats the last one if that got no answer.

@@ -34,9 +34,9 @@ const UNFETCHED: Duration = Duration::from_millis(200);
 pub(super) struct Stock {
     desk: Arc<Desk>,
     /// Those that are not due yet.
-    on_wheel: DelayQueue<Claim>,
+    pub(super) on_wheel: DelayQueue<Claim>,
     /// Those whose payload is fetched, one at a time, and the fetch of the first.
-    unfetched: VecDeque<Claim>,
+    pub(super) unfetched: VecDeque<Claim>,
     fetch: Option<BoxFuture<'static, Fetched>>,
 }
 
@@ -50,14 +50,6 @@ impl Stock {
             fetch: None,
             desk,
         }
-    }
-
-    pub(super) fn on_wheel(&self) -> usize {
-        self.on_wheel.len()
-    }
-
-    pub(super) fn unfetched(&self) -> usize {
-        self.unfetched.len()
     }
 
     /// Holds claims until they may be delivered. Returns those that may.

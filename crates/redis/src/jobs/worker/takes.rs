@@ -53,7 +53,7 @@ pub(super) struct Takes {
     /// Whether the consumer has asked for a first job.
     has_begun: bool,
     /// The name under which the worker listens.
-    ear: Nonce,
+    pub(super) ear: Nonce,
     /// How long a take takes, as a moving average.
     round_trip: Duration,
 }
@@ -77,11 +77,6 @@ impl Takes {
             round_trip: Duration::ZERO,
             desk,
         }
-    }
-
-    /// Returns the name under which the worker listens.
-    pub(super) fn ear(&self) -> Nonce {
-        self.ear
     }
 
     /// Returns how far ahead jobs are claimed for a consumer that has shown how fast it starts them.
@@ -137,9 +132,9 @@ impl Takes {
 
     /// Returns how many jobs may be claimed, in addition to the stock.
     fn room(&self, status: &Status, stock: &Stock) -> Room {
-        let (wanted, on_wheel) = (self.wanted(status), stock.on_wheel());
+        let (wanted, on_wheel) = (self.wanted(status), stock.on_wheel.len());
         // Large jobs that are slow to fetch leave room for others.
-        let unfetched = stock.unfetched().saturating_sub(wanted);
+        let unfetched = stock.unfetched.len().saturating_sub(wanted);
         let due = wanted.saturating_sub(unfetched + self.jobs_in_flight + status.ready);
         Room {
             due,
@@ -222,7 +217,9 @@ impl Takes {
         if taken.is_stored {
             names.stored();
         }
-        let round_trip = lookout.took(now).min(LONGEST_ROUND_TRIP);
+        let round_trip = now
+            .saturating_duration_since(lookout.sent)
+            .min(LONGEST_ROUND_TRIP);
         self.round_trip = (self.round_trip * 7 + round_trip) / 8;
         let look_ahead = self.desk.settings.look_ahead;
         lookout.answered(now, taken.next_due, taken.next_end, look_ahead);

@@ -95,16 +95,16 @@ impl Subscription {
     }
 
     fn wake(&self, channel: &str) {
-        notify(self.listeners.get(channel).into_iter().flatten());
+        let listeners = self.listeners.get(channel).into_iter().flatten();
+        listeners.for_each(|listener| listener.notify_one());
     }
 
     fn wake_all(&self) {
-        notify(self.listeners.values().flatten());
+        self.listeners
+            .values()
+            .flatten()
+            .for_each(|listener| listener.notify_one());
     }
-}
-
-fn notify<'a>(listeners: impl Iterator<Item = &'a Arc<Notify>>) {
-    listeners.for_each(|listener| listener.notify_one());
 }
 
 impl Drop for Subscription {

@@ -241,8 +241,8 @@ pub(crate) fn check_name(name: &str, if_empty: &'static str) -> Result<(), Error
     })
 }
 
-/// Returns an error if a lease of a name or a job leaves no room for a round trip and the margin, or lasts for more
-/// than a day.
+/// Returns an error if a lease of a name or a job leaves no room for a round trip and the margin, or lasts
+/// for more than a day.
 pub(crate) fn check_lease(ttl: Duration, tick: Duration) -> Result<(), Error> {
     let (min, max) = (
         (tick * 20).max(Duration::from_millis(200)),

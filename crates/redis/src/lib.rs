@@ -82,8 +82,8 @@
 //! over the fleet (`max by (queue)`), not the sum.
 #![forbid(unsafe_code)]
 
-// `server` knows neither `leases` nor `jobs`, and neither of those knows the other. docs/architecture.md describes
-// each.
+// `server` knows neither `leases` nor `jobs`, and neither of those knows the other. docs/architecture.md
+// describes each.
 mod error;
 mod exported;
 mod jobs;

@@ -165,9 +165,9 @@ impl<C: Connection> DelayedJobs<C> {
     /// unless the limit is large. With a smaller number than there are partitions, calls return
     /// [`Error::InvalidSetting`].
     ///
-    /// Use it to spare what the jobs use, and not for mutual exclusion: a worker that was suspended for longer
-    /// than its lease may still work on a job that does not count any more. The fewer may run, the less is hidden
-    /// of the round trips between two jobs; see `docs/limits.md` for what it costs.
+    /// Use it to spare what the jobs use, and not for mutual exclusion: a worker that was suspended for
+    /// longer than its lease may still work on a job that does not count any more. The fewer may run, the
+    /// less is hidden of the round trips between two jobs; see `docs/limits.md` for what it costs.
     ///
     /// # Examples
     ///
@@ -381,7 +381,8 @@ impl<C> DelayedJobs<C> {
         Ok(revived)
     }
 
-    /// Makes up to `limit` dead jobs wait again, the oldest of a partition first, and returns how many they were.
+    /// Makes up to `limit` dead jobs wait again, the oldest of a partition first, and returns how many they
+    /// were.
     ///
     /// They are revived in batches of 100 of a partition. If a batch fails, those before it remain revived.
     ///
@@ -403,8 +404,8 @@ impl<C> DelayedJobs<C> {
         self.change(id, change::purge(id)).await
     }
 
-    /// Removes up to `limit` dead jobs permanently, the oldest of a partition first, and returns how many they
-    /// were.
+    /// Removes up to `limit` dead jobs permanently, the oldest of a partition first, and returns how many
+    /// they were.
     ///
     /// They are removed in batches of 100 of a partition. If a batch fails, those before it remain removed.
     ///
@@ -417,8 +418,8 @@ impl<C> DelayedJobs<C> {
 
     /// Pauses the queue for all programs. Returns `true` unless it was paused already.
     ///
-    /// No job starts once this returns, and what workers have claimed goes back to the queue within a second, or
-    /// within a third of the lease if the user who pauses may not publish. Jobs that run go on and may be
+    /// No job starts once this returns, and what workers have claimed goes back to the queue within a second,
+    /// or within a third of the lease if the user who pauses may not publish. Jobs that run go on and may be
     /// finished, and all other calls work.
     ///
     /// # Errors
@@ -551,12 +552,12 @@ impl<C> DelayedJobs<C> {
     /// Returns what an exporter reports of this queue, as a source for `WheelCollector::and_source` of
     /// `tickwheel-prometheus` and `Reporter::and_source` of `tickwheel-metrics`.
     ///
-    /// It asks nothing of Redis. Deliveries, renewals and losses are those of the workers of this handle and its
-    /// clones, and exact. What only Redis knows is as old as the last [sample](DelayedJobs::sample), and is
-    /// missing before the first one. See the [crate documentation](crate#being-watched) for the names.
+    /// It asks nothing of Redis. Deliveries, renewals and losses are those of the workers of this handle and
+    /// its clones, and exact. What only Redis knows is as old as the last [sample](DelayedJobs::sample), and
+    /// is missing before the first one. See the [crate documentation](crate#being-watched) for the names.
     ///
-    /// The source does not keep the queue, and reports nothing once all handles, workers and jobs of this handle
-    /// and its clones have been dropped.
+    /// The source does not keep the queue, and reports nothing once all handles, workers and jobs of this
+    /// handle and its clones have been dropped.
     ///
     /// # Examples
     ///

@@ -305,7 +305,8 @@ impl<C: Connection> Leases<C> {
     /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
     /// - [`Error::EvictionPolicy`]: Redis might evict leases.
     /// - [`Error::WrongType`]: another program has written to the key of the lease.
-    /// - [`Error::NoAnswer`], [`Error::Redis`]: there was no answer for five seconds, or Redis refused the call.
+    /// - [`Error::NoAnswer`], [`Error::Redis`]: there was no answer for five seconds, or Redis refused the
+    ///   call.
     ///
     /// # Examples
     ///
@@ -322,9 +323,9 @@ impl<C: Connection> Leases<C> {
         calls::find_holder(&*self.client.server, &self.tag(name)?).await
     }
 
-    /// Returns what an exporter reports of the leases that were acquired through this `Leases` and its clones,
-    /// as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and `Reporter::and_source` of
-    /// `tickwheel-metrics`.
+    /// Returns what an exporter reports of the leases that were acquired through this `Leases` and its
+    /// clones, as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
+    /// `Reporter::and_source` of `tickwheel-metrics`.
     ///
     /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
     /// for the names. It reports nothing once this `Leases`, its clones and their leases have been dropped.

@@ -104,7 +104,8 @@ impl LeaseState {
         self.sent + self.terms.validity()
     }
 
-    /// Returns when the holder is told that the lease is lost: before its end, because a sleep may be a tick late.
+    /// Returns when the holder is told that the lease is lost: before its end, because a sleep may be a tick
+    /// late.
     fn end(&self) -> Instant {
         self.valid_until() - self.terms.tick
     }

@@ -1,5 +1,5 @@
-//! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it. `Call`: one call of it,
-//! with its keys and arguments, and how its answer is read.
+//! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it. `Call`: one call
+//! of it, with its keys and arguments, and how its answer is read.
 
 use std::{sync::OnceLock, time::Duration};
 

@@ -37,8 +37,8 @@ use crate::mutex::Mutex;
 ///
 /// What was under way then fails, and the next request goes to the master that the sentinels name by then.
 /// Until they have agreed on one, requests fail with errors that leases and queues wait out. A name that no
-/// sentinel knows is an error that they return at once. See `docs/operations.md` for what a failover means for
-/// them.
+/// sentinel knows is an error that they return at once. See `docs/operations.md` for what a failover means
+/// for them.
 ///
 /// The client is to be one for the master, `SentinelServerType::Master`. Its sentinels are asked on a thread
 /// of their own, for a few milliseconds at each lookup, so that no runtime waits for another.

@@ -107,8 +107,8 @@ impl Drop for Operation {
 }
 
 impl Batcher {
-    /// Creates a batcher whose calls begin with `call`, and then with their name and the channel on which workers
-    /// are told.
+    /// Creates a batcher whose calls begin with `call`, and then with their name and the channel on which
+    /// workers are told.
     pub(crate) fn new(
         server: Arc<dyn AnyConnection>,
         call: Call,

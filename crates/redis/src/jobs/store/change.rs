@@ -1,5 +1,5 @@
-//! `Change`: what `scripts/schedule.lua` and `scripts/update.lua` do, a function for each, with its arguments and
-//! its answer.
+//! `Change`: what `scripts/schedule.lua` and `scripts/update.lua` do, a function for each, with its arguments
+//! and its answer.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

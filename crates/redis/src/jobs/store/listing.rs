@@ -82,8 +82,8 @@ async fn ask_all<T: FromRedisValue>(queue: &Queue, script: &'static Script) -> R
     queue.limited(ask).await
 }
 
-/// The waiting jobs of one partition that have been read and not been listed, in order of due time: those that
-/// workers have claimed, or the others.
+/// The waiting jobs of one partition that have been read and not been listed, in order of due time: those
+/// that workers have claimed, or the others.
 struct Unlisted {
     partition: usize,
     jobs: VecDeque<WaitingJob>,

@@ -1,8 +1,9 @@
-//! What is in Redis of a queue. Each partition of a `queue` has its keys and two `batcher`s, which send changes in
-//! batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is stored.
+//! What is in Redis of a queue. Each partition of a `queue` has its keys and two `batcher`s, which send
+//! changes in batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is
+//! stored.
 
-/// A script that changes jobs, which begins with the common prelude and ends the function that this begins. Its
-/// first line says whether Redis may run it when out of memory.
+/// A script that changes jobs, which begins with the common prelude and ends the function that this begins.
+/// Its first line says whether Redis may run it when out of memory.
 macro_rules! script {
     ($first:literal, $file:literal) => {
         Script::new(concat!(

@@ -1,5 +1,5 @@
-//! `Nearby`: the workers of one queue that share a handle, which learn of what it schedules without a message,
-//! and what is counted of them.
+//! `Nearby`: the workers of one queue that share a handle, which learn of what it schedules without a
+//! message, and what is counted of them.
 
 use std::{
     collections::BTreeMap,

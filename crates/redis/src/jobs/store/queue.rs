@@ -201,8 +201,8 @@ impl Queue {
         Ok(try_join_all(changes).await?.contains(&true))
     }
 
-    /// Opens the queue and sends a call that may be carried out twice, which is repeated until it is answered or
-    /// [`call_limit`](Queue::call_limit) has passed.
+    /// Opens the queue and sends a call that may be carried out twice, which is repeated until it is answered
+    /// or [`call_limit`](Queue::call_limit) has passed.
     pub(crate) async fn ask(&self, call: Call) -> Result<Value, Error> {
         self.limited(|deadline| self.ask_until(call, deadline)).await
     }
@@ -212,8 +212,8 @@ impl Queue {
         ask(&*self.server, call, attempt, deadline, Ok).await
     }
 
-    /// Fetches a payload that was too large for the answer to a take. Returns `None` if the job is not held under
-    /// that token any more.
+    /// Fetches a payload that was too large for the answer to a take. Returns `None` if the job is not held
+    /// under that token any more.
     pub(crate) async fn fetch(
         &self,
         partition: usize,

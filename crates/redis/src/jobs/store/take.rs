@@ -88,8 +88,8 @@ pub(crate) async fn send(
     (take, taken)
 }
 
-/// Undoes a take whose answer never came. A job that cannot be given back is delivered again when its lease has
-/// expired.
+/// Undoes a take whose answer never came. A job that cannot be given back is delivered again when its lease
+/// has expired.
 pub(crate) fn undo(queue: Arc<Queue>, partition: usize, call: &CallName) -> impl Future<Output = ()> + use<> {
     let call = of_worker(&GIVE_BACK, &queue, partition, call);
     async move {
@@ -110,9 +110,10 @@ fn of_worker(script: &'static Script, queue: &Queue, partition: usize, call: &Ca
         .named([("token", token.to_string())])
 }
 
-/// What the script answers: Redis' time; when the next job is due and when the next lease ends; whether it remembers
-/// the take, and whether it lists the worker; the claims, each with its id, payload, the size of that, attempts, due
-/// time, and whether it was tried; and the jobs that cannot be delivered, each with its id and the reason.
+/// What the script answers: Redis' time; when the next job is due and when the next lease ends; whether it
+/// remembers the take, and whether it lists the worker; the claims, each with its id, payload, the size of
+/// that, attempts, due time, and whether it was tried; and the jobs that cannot be delivered, each with its
+/// id and the reason.
 type Answer = (
     u64,
     Option<u64>,

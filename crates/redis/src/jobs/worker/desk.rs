@@ -44,8 +44,8 @@ pub(super) struct Desk {
     /// With the runtime of the engine, on which claims are started too: whoever polls the stream may stop at
     /// any time. The engine is notified of work there.
     pub(super) nearby: Arc<NearbyWorker>,
-    /// Tracks what goes back until it is answered, and starts, which may have to go back then. It is closed once
-    /// a worker that ends has sent all else.
+    /// Tracks what goes back until it is answered, and starts, which may have to go back then. It is closed
+    /// once a worker that ends has sent all else.
     pub(super) given_back: TaskTracker,
     /// All leases that are renewed, of claims and of jobs.
     pub(super) held: Arc<HeldLeases>,
@@ -71,9 +71,9 @@ struct State {
 }
 
 impl State {
-    /// Whether the consumer fetches what is started now. One that works on as many jobs as it has places for does
-    /// not ask. It will when the end of one of them is answered, which is sent in the same batch as the start of
-    /// the next one. If it leaves jobs unfetched, it gets no more.
+    /// Whether the consumer fetches what is started now. One that works on as many jobs as it has places for
+    /// does not ask. It will when the end of one of them is answered, which is sent in the same batch as the
+    /// start of the next one. If it leaves jobs unfetched, it gets no more.
     fn will_fetch(&self) -> bool {
         self.asked || (self.consumer.places.is_some() && self.started.is_empty())
     }
@@ -319,8 +319,8 @@ impl Desk {
 
     // The jobs' side.
 
-    /// Stops renewing a job that is being finished or was dropped, and starts another one in its place. Returns
-    /// whether it was renewed and not lost until now.
+    /// Stops renewing a job that is being finished or was dropped, and starts another one in its place.
+    /// Returns whether it was renewed and not lost until now.
     pub(super) fn free_place(self: &Arc<Self>, lease: &Arc<JobLease>) -> bool {
         let was_held = self.held.remove(lease);
         let mut state = self.state.lock();
@@ -503,8 +503,8 @@ mod tests {
         }
     }
 
-    /// Whether the stream or the wheel has ended meanwhile, nobody fetches it any more. A worker that is closed waits
-    /// for both answers.
+    /// Whether the stream or the wheel has ended meanwhile, nobody fetches it any more. A worker that is
+    /// closed waits for both answers.
     #[tokio::test(start_paused = true)]
     async fn a_start_that_is_answered_after_the_end_is_undone() {
         for end in [Desk::close, Desk::end] {

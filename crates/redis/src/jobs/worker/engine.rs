@@ -1,5 +1,5 @@
-//! `Engine`: the task of a worker. It takes jobs and holds them until they are due, and when the worker ends, it
-//! gives back what nobody works on.
+//! `Engine`: the task of a worker. It takes jobs and holds them until they are due, and when the worker ends,
+//! it gives back what nobody works on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -173,7 +173,8 @@ impl Engine {
         }
     }
 
-    /// Gives back what nobody works on, and renews what the consumer still works on, unless the wheel is shut down.
+    /// Gives back what nobody works on, and renews what the consumer still works on, unless the wheel is shut
+    /// down.
     async fn end(&mut self) {
         let desk = self.desk.clone();
         let wheel = &desk.queue.wheel;

@@ -169,11 +169,11 @@ impl HeldLeases {
         self.state.lock().renew_soon();
     }
 
-    /// Renews what is due for it, and lets go of what is lost. Returns the renewals, to be sent, and the entries
-    /// in the wheel of claims that are lost.
+    /// Renews what is due for it, and lets go of what is lost. Returns the renewals, to be sent, and the
+    /// entries in the wheel of claims that are lost.
     ///
-    /// A worker that `is_told` of jobs that were cancelled renews after a third of the lease minus a random part,
-    /// so that workers that started together do not renew together.
+    /// A worker that `is_told` of jobs that were cancelled renews after a third of the lease minus a random
+    /// part, so that workers that started together do not renew together.
     pub(super) fn keep(self: &Arc<Self>, now: Instant, is_told: bool) -> (Vec<(usize, Operation)>, Vec<Key>) {
         let mut state = self.state.lock();
         let is_due = state.renew_at <= now;
@@ -236,8 +236,8 @@ impl HeldLeases {
         })
     }
 
-    /// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed; otherwise
-    /// the lease expires.
+    /// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed;
+    /// otherwise the lease expires.
     fn renewed(&self, job: &Arc<JobLease>, lease: Duration, hold: Result<Hold, Error>) {
         if let Ok(Hold::Since(sent)) = hold {
             job.validity

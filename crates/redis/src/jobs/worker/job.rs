@@ -195,8 +195,8 @@ impl Job {
         Ok(finished != Finished::Lost)
     }
 
-    /// Frees the job's place for another, unless it has. Returns whether the job was renewed and not lost until
-    /// now.
+    /// Frees the job's place for another, unless it has. Returns whether the job was renewed and not lost
+    /// until now.
     fn free_place(&self) -> bool {
         !self.has_freed_place.swap(true, Ordering::Relaxed) && self.desk.free_place(&self.claim.lease)
     }
@@ -214,8 +214,8 @@ impl Job {
         }
     }
 
-    /// Tells Redis that the handler has ended, so that the id becomes free of a job that was cancelled, whether or
-    /// not its worker knows of that yet.
+    /// Tells Redis that the handler has ended, so that the id becomes free of a job that was cancelled,
+    /// whether or not its worker knows of that yet.
     fn confirm(&self) {
         let lease = self.lease();
         // A job that cannot be confirmed is gone when its lease has ended.

@@ -13,8 +13,8 @@ use crate::{
 const JITTER: Duration = Duration::from_millis(100);
 /// The shortest interval between two sweeps that wait for leases of other workers to end.
 const ENDS_APART: Duration = Duration::from_secs(1);
-/// When to look again whether a worker without room is busy with a job, or has only not been asked yet; and for how
-/// long a message waits while a worker has enough to do.
+/// When to look again whether a worker without room is busy with a job, or has only not been asked yet; and
+/// for how long a message waits while a worker has enough to do.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How long a job may have been due before an idle worker looks for it that does not watch.
 const OVERDUE: Duration = Duration::from_millis(400);
@@ -123,9 +123,9 @@ impl Lookout {
         !self.is_taking && !self.unanswered && (wants_more || (is_unlisted && room.is_starving))
     }
 
-    /// Plans whether to look now, and if not, when. A message waits for a free place, or for a moment. Without room
-    /// for a job, only the regular look for jobs that others have lost is due, and one that has others told of jobs
-    /// in place of a worker that `is_busy`.
+    /// Plans whether to look now, and if not, when. A message waits for a free place, or for a moment.
+    /// Without room for a job, only the regular look for jobs that others have lost is due, and one that has
+    /// others told of jobs in place of a worker that `is_busy`.
     pub(super) fn plan(&mut self, now: Instant, room: &Room, is_busy: bool) -> Plan {
         if self.is_taking {
             return Plan::Wait;

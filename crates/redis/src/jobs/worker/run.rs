@@ -32,8 +32,8 @@ type Handler = Arc<dyn Fn(Arc<Job>) -> BoxFuture<'static, Result<(), Cause>> + S
 
 /// An error of a handler that says what becomes of the job, for [`Worker::run`].
 ///
-/// A handler may return it as its error, or convert it into a boxed error, in which `run` finds it again. Every
-/// other error of a handler counts as `Retry`. It is displayed as its cause.
+/// A handler may return it as its error, or convert it into a boxed error, in which `run` finds it again.
+/// Every other error of a handler counts as `Retry`. It is displayed as its cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
@@ -111,8 +111,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How long jobs may still run after the end was asked for, unless set.
 const GRACE: Duration = Duration::from_secs(30);
-/// How long the jobs whose handlers were dropped at the end of that, and what was claimed, may take to be given
-/// back, whether Redis answers or not.
+/// How long the jobs whose handlers were dropped at the end of that, and what was claimed, may take to be
+/// given back, whether Redis answers or not.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A future that runs the jobs of a worker, created by [`Worker::run`].
@@ -151,8 +151,8 @@ impl Worker {
     /// or a string. Its text is kept with the job, up to 1,024 bytes of it, and so is that of a panic.
     ///
     /// The worker takes no job before there is a place for it, whatever
-    /// [`concurrency`](super::super::WorkerBuilder::concurrency) says. Errors of Redis are logged through `tracing`,
-    /// and the worker goes on when Redis is back.
+    /// [`concurrency`](super::super::WorkerBuilder::concurrency) says. Errors of Redis are logged through
+    /// `tracing`, and the worker goes on when Redis is back.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! `Stock`: the claims that a worker holds before they are due, on the wheel, and those whose large payloads are
-//! fetched. Gives back what the consumer does not ask for.
+//! `Stock`: the claims that a worker holds before they are due, on the wheel, and those whose large payloads
+//! are fetched. Gives back what the consumer does not ask for.
 
 use std::{
     collections::VecDeque,
@@ -25,8 +25,8 @@ use crate::{
     },
 };
 
-/// How long a consumer may work on a job and not ask for another, before what is held on the wheel for it goes
-/// back, unless it is known to start another job soon. It comes due for others meanwhile.
+/// How long a consumer may work on a job and not ask for another, before what is held on the wheel for it
+/// goes back, unless it is known to start another job soon. It comes due for others meanwhile.
 const UNASKED_AHEAD: Duration = Duration::from_millis(5);
 /// How long a started job waits to be fetched, before it goes back.
 const UNFETCHED: Duration = Duration::from_millis(200);
@@ -199,8 +199,8 @@ impl Stock {
         }
     }
 
-    /// Gives back everything that the consumer was not shown, as far as it is known here. A start that is under
-    /// way goes back when it is answered.
+    /// Gives back everything that the consumer was not shown, as far as it is known here. A start that is
+    /// under way goes back when it is answered.
     pub(super) fn give_back_all(&mut self) {
         let claims = self.take_all();
         self.desk.give_back(give_back, claims);
@@ -215,8 +215,8 @@ impl Stock {
     }
 }
 
-/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel for
-/// it goes back.
+/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel
+/// for it goes back.
 fn patience_ahead(status: &Status) -> Duration {
     if status.starts_soon == 0 {
         UNASKED_AHEAD

@@ -68,9 +68,9 @@ impl WorkerBuilder {
     /// Sets how many jobs may be claimed at most before the consumer asks for them, from 1 to 10,000 and 32
     /// by default.
     ///
-    /// It is an upper bound, and none below the [places](WorkerBuilder::concurrency). No more are claimed than
-    /// there are places free, or than the consumer has shown to start within 20 ms and two round trips. A
-    /// consumer that has not taken a job yet and does not say its places may have this many claimed for it;
+    /// It is an upper bound, and none below the [places](WorkerBuilder::concurrency). No more are claimed
+    /// than there are places free, or than the consumer has shown to start within 20 ms and two round trips.
+    /// A consumer that has not taken a job yet and does not say its places may have this many claimed for it;
     /// what it does not ask for within 50 ms of its first job goes back.
     pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
         self.settings.prefetch = prefetch;
@@ -100,7 +100,8 @@ impl WorkerBuilder {
 
     /// Starts the worker, which claims no jobs before it is polled.
     ///
-    /// If a setting is not allowed or the queue cannot be opened, the stream yields that error every second or two.
+    /// If a setting is not allowed or the queue cannot be opened, the stream yields that error every second
+    /// or two.
     ///
     /// # Panics
     ///
@@ -130,11 +131,11 @@ impl fmt::Debug for WorkerBuilder {
 /// ends when the wheel is shut down, and with [`Error::NoRuntime`] when the runtime on which the worker was
 /// started is.
 ///
-/// If the consumer's places are said, by [`concurrency`](super::WorkerBuilder::concurrency) or by `run`, as many jobs
-/// are started as there are places free, in few commands. One that is being finished has left its place, so
-/// the next job starts before the consumer asks for it. These count as running. A started job that is not
-/// fetched within 200 ms, or sooner if the consumer works on others and does not poll, waits again with no
-/// attempt counted.
+/// If the consumer's places are said, by [`concurrency`](super::WorkerBuilder::concurrency) or by `run`, as
+/// many jobs are started as there are places free, in few commands. One that is being finished has left its
+/// place, so the next job starts before the consumer asks for it. These count as running. A started job that
+/// is not fetched within 200 ms, or sooner if the consumer works on others and does not poll, waits again
+/// with no attempt counted.
 ///
 /// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their
 /// holders and are still renewed. A worker that is not polled returns the jobs that were claimed for it 50 ms
@@ -160,9 +161,9 @@ impl Worker {
     /// Ends the worker, and waits until everything that it has claimed and not yielded has been given back,
     /// and Redis has others told of jobs in its place.
     ///
-    /// It waits for 5 seconds at most, or for [`answer_within`](super::super::DelayedJobs::answer_within) if that is
-    /// longer. What could not be given back is delivered after its lease. Jobs that the worker has yielded
-    /// stay with their holders and are still renewed. A program that exits without this, or without
+    /// It waits for 5 seconds at most, or for [`answer_within`](super::super::DelayedJobs::answer_within) if
+    /// that is longer. What could not be given back is delivered after its lease. Jobs that the worker has
+    /// yielded stay with their holders and are still renewed. A program that exits without this, or without
     /// [`run`](Worker::run), which does so too, leaves what it has claimed to others only after its lease.
     ///
     /// # Cancel safety

@@ -1,4 +1,5 @@
-//! `Takes`: looks at the partitions when their `Lookout`s say so, and takes as many jobs as there is room for.
+//! `Takes`: looks at the partitions when their `Lookout`s say so, and takes as many jobs as there is room
+//! for.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -90,8 +91,8 @@ impl Takes {
         self.desk.queue.may_publish() && self.lookouts.iter().all(|lookout| lookout.is_told)
     }
 
-    /// Records that a message says that a job of the partition may have become due, or may have said so before
-    /// anybody listened.
+    /// Records that a message says that a job of the partition may have become due, or may have said so
+    /// before anybody listened.
     pub(super) fn told(&mut self, partition: usize) {
         self.lookouts[partition].told(Instant::now());
         self.desk.nearby.set_told(self.is_told());
@@ -111,8 +112,8 @@ impl Takes {
         }
     }
 
-    /// Returns how many claims the consumer has places for now, or will have started soon. Every other due job
-    /// is left to the other workers.
+    /// Returns how many claims the consumer has places for now, or will have started soon. Every other due
+    /// job is left to the other workers.
     fn wanted(&self, status: &Status) -> usize {
         let prefetch = self.desk.settings.prefetch;
         let most = status.places.map_or(prefetch, |places| prefetch.max(places));

@@ -1,16 +1,18 @@
 #!lua
 -- Takes a lease that nobody holds.
 local holder, fence, ended = unpack(KEYS)
--- In ms the ttl, how long the fence is kept, and how long the process has waited; the group is that process, and `seen` the token of the
--- holder that it found last. Each of the last three is empty where nobody waits, or none was found.
+-- In ms the ttl, how long the fence is kept, and how long the process has waited; the group is that process,
+-- and `seen` the token of the holder that it found last. Each of the last three is empty where nobody waits,
+-- or none was found.
 local nonce, ttl, fence_kept, group, waited, seen = unpack(ARGV)
--- Answers three values, each of which may be nothing: the token that was granted; when to ask again in ms, nothing if the lease does not
--- expire; and the token of the holder.
+-- Answers three values, each of which may be nothing: the token that was granted; when to ask again in ms,
+-- nothing if the lease does not expire; and the token of the holder.
 --
--- The holder's key has its nonce and token, and between them the line: the processes that have waited for long, or have been passed over,
--- each as ";" and its name, since when it waits and when it asked last, in ms. A lease that was released is kept for the first of them for
--- a moment: the key then has "kept:" and its name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end
--- of the line: others want it too, and enter the line at once.
+-- The holder's key has its nonce and token, and between them the line: the processes that have waited for
+-- long, or have been passed over, each as ";" and its name, since when it waits and when it asked last, in
+-- ms. A lease that was released is kept for the first of them for a moment: the key then has "kept:" and its
+-- name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end of the line:
+-- others want it too, and enter the line at once.
 local held = redis.call('GET', holder)
 local held_by, token
 local kept_for, rest = string.match(held or '', '^kept:([^ ;]+)([^ ]*)$')
@@ -31,7 +33,8 @@ local function milliseconds()
     return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The line without this process, and without those that have not asked for a while. The order is that of waiting.
+-- The line without this process, and without those that have not asked for a while. The order is that of
+-- waiting.
 local function others()
     local now = milliseconds()
     local line = {}

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Finds who holds a lease.
 local holder = unpack(KEYS)
--- Answers its token and what is left in ms, nothing if the lease does not expire; or nothing at all while nobody holds it: also when it is
--- kept for a process that waits.
+-- Answers its token and what is left in ms, nothing if the lease does not expire; or nothing at all while
+-- nobody holds it: also when it is kept for a process that waits.
 local held = redis.call('GET', holder)
 if not held or string.match(held, '^kept:[^ ]+$') then
     return false

@@ -3,13 +3,15 @@
 local holder, ended = unpack(KEYS)
 -- For how long to remember it, in ms, and where it is published.
 local nonce, remembered, channel = unpack(ARGV)
--- Answers 1 when it was held until now, 2 when that could not be published, 0 when it was not held. A repeated call says 1 in place of 2.
+-- Answers 1 when it was held until now, 2 when that could not be published, 0 when it was not held. A
+-- repeated call says 1 in place of 2.
 local before = redis.call('GET', ended)
 if before then
     return tonumber(before)
 end
 local held_by, line = string.match(redis.call('GET', holder) or '', '^([^ ;]+)([^ ]*) %d+$')
--- Keeps the lease for the first of those who wait and have asked lately, which asks again within a second. Returns whether anybody waits.
+-- Keeps the lease for the first of those who wait and have asked lately, which asks again within a second.
+-- Returns whether anybody waits.
 local function keep()
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -199,7 +199,8 @@ impl Listener {
         self.heard.notified().now_or_never();
     }
 
-    /// Moves to the subscription of the current runtime, if there is a runtime, and starts it if there is none.
+    /// Moves to the subscription of the current runtime, if there is a runtime, and starts it if there is
+    /// none.
     fn listen_here(&self) {
         let Ok(runtime) = Handle::try_current() else {
             return;

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Reads a page of a partition's dead jobs, oldest death first, with a limited number of bytes of payload.
--- `bytes` is how many bytes of payload the reply may have. Returns for each job its id, payload, the size of that, attempts, the time of
--- its death, and its last error. A payload that alone is too large is left out.
+-- `bytes` is how many bytes of payload the reply may have. Returns for each job its id, payload, the size of
+-- that, attempts, the time of its death, and its last error. A payload that alone is too large is left out.
 local dead, state, payload = unpack(KEYS)
 local offset, wanted, bytes = unpack(ARGV)
 offset, wanted, bytes = tonumber(offset), math.min(tonumber(wanted), 100), tonumber(bytes)

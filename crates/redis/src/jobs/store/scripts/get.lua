@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- Returns where the job is, when it is or was due, its attempts so far, and its last error; nothing if there is no such job.
+-- Returns where the job is, when it is or was due, its attempts so far, and its last error; nothing if there
+-- is no such job.
 local due, claimed, running, dead, state = unpack(KEYS)
 local id = unpack(ARGV)
 for _, found in ipairs({ { due, 'waiting' }, { claimed, 'waiting' }, { running, 'running' }, { dead, 'dead' } }) do

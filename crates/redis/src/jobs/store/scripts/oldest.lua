@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- Returns for how many microseconds the first job of a partition has been due that no worker has claimed; -1 if none is due.
+-- Returns for how many microseconds the first job of a partition has been due that no worker has claimed; -1
+-- if none is due.
 local due = unpack(KEYS)
 local first = tonumber(redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
 if not first then return -1 end

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Stores the number of partitions with a new queue.
 -- `key` is one of a partition.
--- Returns the number stored, 1 where the user may publish to that channel, and a command of our scripts that the user may not run, or
--- nothing. A script that fails halfway for want of a right would leave a job in two places, or in none.
+-- Returns the number stored, 1 where the user may publish to that channel, and a command of our scripts that
+-- the user may not run, or nothing. A script that fails halfway for want of a right would leave a job in two
+-- places, or in none.
 local partitions = unpack(KEYS)
 local given, channel, key = unpack(ARGV)
 local commands = {

@@ -1,4 +1,5 @@
--- What the scripts begin with that change jobs. Each is a named call of a sender that has one call under way at a time.
+-- What the scripts begin with that change jobs. Each is a named call of a sender that has one call under way
+-- at a time.
 -- `sequence` is the call's name, "@" and the sender's, and the names of the calls that may precede it.
 --
 -- A job has its payload in `payload`, and is in exactly one of four sorted sets:
@@ -6,21 +7,23 @@
 --   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
 --   running  was delivered; the score is the end of the lease
 --   dead     ran out of attempts, or was buried; the score is when
--- `state` holds "token attempts due allowed error" for each job that is claimed, was ever started or has failed: the token is "-" while
--- nobody holds the job, and begins with "!" once a job that runs has been cancelled; `allowed` is the number of attempts under which it
--- was started last, "-" for one that was never delivered or has failed for its payload since; the error is that of its last attempt, and
--- may be missing.
--- `repeats` holds the grid of each job that comes again after it was done: its first point, and the distance of two.
--- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a worker counts as there. Those in
--- `watching`, a few, look when a job becomes due and are told of one that is due earlier. Those in `idle` are told when one of the few
--- has no more room. So a due job costs a few takes, however many workers are idle.
--- `settings` holds "paused" while no job may start, "running": how many may run at once, if that is limited, and "keep": how many dead
--- jobs are kept, and for how long.
--- `last_calls` holds the last call of each sender: its name, its time and its reply. A call that is sent again answers as it did at first.
--- One that finds another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of
--- another.
--- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves to another node, Redis runs
--- no script with a key that does not.
+-- `state` holds "token attempts due allowed error" for each job that is claimed, was ever started or has
+-- failed: the token is "-" while nobody holds the job, and begins with "!" once a job that runs has been
+-- cancelled; `allowed` is the number of attempts under which it was started last, "-" for one that was never
+-- delivered or has failed for its payload since; the error is that of its last attempt, and may be missing.
+-- `repeats` holds the grid of each job that comes again after it was done: its first point, and the distance
+-- of two.
+-- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a
+-- worker counts as there. Those in `watching`, a few, look when a job becomes due and are told of one that is
+-- due earlier. Those in `idle` are told when one of the few has no more room. So a due job costs a few takes,
+-- however many workers are idle.
+-- `settings` holds "paused" while no job may start, "running": how many may run at once, if that is limited,
+-- and "keep": how many dead jobs are kept, and for how long.
+-- `last_calls` holds the last call of each sender: its name, its time and its reply. A call that is sent
+-- again answers as it did at first. One that finds another call than those that may precede it is refused: it
+-- comes late, behind its successor, or its sender is a copy of another.
+-- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves
+-- to another node, Redis runs no script with a key that does not.
 local due, claimed, running, dead, state, payload, watching, idle, repeats, settings, last_calls = unpack(KEYS)
 local sequence, channel = unpack(ARGV)
 local call, match = redis.call, string.match
@@ -34,8 +37,9 @@ end
 
 local now = clock()
 
--- Where another program has written to one of the keys, a script would stop halfway. So each key is read or has its type looked at before
--- anything is written: these three here, others by what each script reads, and the rest by `wrong_type`, which costs a call for each key.
+-- Where another program has written to one of the keys, a script would stop halfway. So each key is read or
+-- has its type looked at before anything is written: these three here, others by what each script reads, and
+-- the rest by `wrong_type`, which costs a call for each key.
 local paused, most_running = unpack(call('HMGET', settings, 'paused', 'running'))
 local is_paused = paused ~= false
 local idle_workers = call('ZCOUNT', idle, '-inf', '(+inf')
@@ -43,8 +47,9 @@ local past, last_reply = match(call('HGET', last_calls, sender) or '', '^(%S+) %
 local is_resent = past == name
 local is_late = past and not is_resent and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
 
--- All that follows is in a function, as what is above it is passed on from function to function there. Lua searches for each variable of its
--- own that a function uses whenever it makes that function, which took a tenth of a short call.
+-- All that follows is in a function, as what is above it is passed on from function to function there. Lua
+-- searches for each variable of its own that a function uses whenever it makes that function, which took a
+-- tenth of a short call.
 return (function()
 
 -- Returns an error if one of these sorted sets, or one of these hashes, is something else.
@@ -58,8 +63,9 @@ local function wrong_type(sets, hashes)
   return find('zset', sets) or find('hash', hashes)
 end
 
--- Lua writes 14 digits of a number unless it is told to write all. A score that is none of ours may be anything. `%.0f` would take several
--- times as long, which is a tenth of all that a job costs, and `%d` has 32 bits on some machines.
+-- Lua writes 14 digits of a number unless it is told to write all. A score that is none of ours may be
+-- anything. `%.0f` would take several times as long, which is a tenth of all that a job costs, and `%d` has
+-- 32 bits on some machines.
 local function exact(value)
   value = math.max(0, math.min(value, 9e15))
   if value % 1 ~= 0 then value = math.floor(value + 0.5) end
@@ -71,8 +77,8 @@ end
 -- In place of the attempts allowed, of a job that was never delivered.
 local NEVER = '-'
 
--- Who holds a job, its attempts, its due time, the attempts allowed and its last error. Of one whose state is lost or damaged:
--- nobody, none and now.
+-- Who holds a job, its attempts, its due time, the attempts allowed and its last error. Of one whose state is
+-- lost or damaged: nobody, none and now.
 local function parse(stored)
   local owner, attempts, at, allowed, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
   if not owner or #attempts > 9 or #at > 16 or (allowed ~= NEVER and not tonumber(allowed)) then
@@ -125,8 +131,8 @@ local function last_point(first, every, time)
   return time - (time - first) % every
 end
 
--- Returns the point for which a job is due next that was due at `at`: the last one that has passed since then, which makes up for all
--- that have, or the next one.
+-- Returns the point for which a job is due next that was due at `at`: the last one that has passed since
+-- then, which makes up for all that have, or the next one.
 local function next_point(first, every, at)
   local passed = last_point(first, every, now)
   if not passed then return first end
@@ -180,7 +186,8 @@ local function bury(from, id, attempts, at, failure)
   return every ~= nil
 end
 
--- Counts an attempt to deliver a job that failed for its payload. It waits for a second, so that a worker which can may take it.
+-- Counts an attempt to deliver a job that failed for its payload. It waits for a second, so that a worker
+-- which can may take it.
 local function fail(from, id, attempts, at, most, failure)
   attempts = exact(attempts + 1)
   if tonumber(attempts) >= most then
@@ -190,8 +197,8 @@ local function fail(from, id, attempts, at, most, failure)
   end
 end
 
--- Lets go of a job that was cancelled while it ran, once its worker has confirmed that or its lease has ended. It may have been scheduled
--- to repeat again meanwhile. Returns whether it waits then.
+-- Lets go of a job that was cancelled while it ran, once its worker has confirmed that or its lease has
+-- ended. It may have been scheduled to repeat again meanwhile. Returns whether it waits then.
 local function end_cancelled(from, id)
   local first, every = grid_of(call('HGET', repeats, id))
   if every then
@@ -202,7 +209,8 @@ local function end_cancelled(from, id)
   return every ~= nil
 end
 
--- Returns how many more jobs may be in these sets together, under leases that last. Who has died keeps a job there until its lease ends.
+-- Returns how many more jobs may be in these sets together, under leases that last. Who has died keeps a job
+-- there until its lease ends.
 local function left_in(...)
   if is_paused then return 0 end
   local left = tonumber(most_running or 'inf') or math.huge
@@ -216,14 +224,14 @@ local WATCHERS, CALLS = 2, 8
 -- No job has an empty id, and no worker an empty name. Its score is behind every time.
 local NOBODY = ''
 
--- How many idle workers are few enough that each of them looks for a job that has been due for a while, in case those that watch are
--- suspended.
+-- How many idle workers are few enough that each of them looks for a job that has been due for a while, in
+-- case those that watch are suspended.
 local FEW = 6
 -- How long a worker may take to look that was told to, before others are told in its place.
 local PROMPT = 300000
 
--- Publishes an empty message, and returns how many have heard of it. A cluster knows only of those that are connected to this node.
--- A user who may not publish has done everything else.
+-- Publishes an empty message, and returns how many have heard of it. A cluster knows only of those that are
+-- connected to this node. A user who may not publish has done everything else.
 local function publish(to)
   local heard = redis.pcall('PUBLISH', channel .. ':' .. to, '')
   return type(heard) == 'number' and heard or 0
@@ -245,7 +253,8 @@ local function call_idle(wanted)
   end
 end
 
--- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left that watches.
+-- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left
+-- that watches.
 local function hint()
   if left_in(running, claimed) == 0 then return end
   local heard = 0

@@ -1,8 +1,9 @@
 -- Schedules a batch of jobs of one partition.
--- ARGV, from the third on, for each job: "in", "at" or "every", and its arguments, by the names that `change.rs` has: its id, in how many
--- microseconds or when it is due, the distance of two points of one that repeats, and its payload.
--- Returns a digit for each job: 0 where its id is taken, 1 where it was scheduled; for one that repeats also 2 where it is there already
--- as it is asked for, and 3 where its distance or its payload was changed.
+-- ARGV, from the third on, for each job: "in", "at" or "every", and its arguments, by the names that
+-- `change.rs` has: its id, in how many microseconds or when it is due, the distance of two points of one that
+-- repeats, and its payload.
+-- Returns a digit for each job: 0 where its id is taken, 1 where it was scheduled; for one that repeats also
+-- 2 where it is there already as it is asked for, and 3 where its distance or its payload was changed.
 if is_resent then return last_reply end
 if is_late then return refuse() end
 
@@ -44,7 +45,8 @@ local function find(id)
   end
 end
 
--- Returns the next point of a job's grid: the one for which it waits, or the one after the delivery that runs or was put off.
+-- Returns the next point of a job's grid: the one for which it waits, or the one after the delivery that runs
+-- or was put off.
 local function coming_point(from, attempts, at, first, every)
   if from == running then return next_point(first, every, at) end
   local point = last_point(first, every, tonumber(at))

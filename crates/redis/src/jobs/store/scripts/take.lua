@@ -1,12 +1,15 @@
--- Sweeps a partition: what a worker lost comes again or is dead, and up to `wanted` jobs are claimed that come due.
--- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has more than that has its
--- payload read by fetch.lua, and what has more than `largest` is not delivered.
--- It is told how many jobs it may claim, and how many up to one that is not due; whether an earlier call may have been lost; the largest
--- payload, how many bytes of payload the reply may have, and the name under which the worker listens, which is empty if it does not.
--- Returns Redis' time; when the next job is due and when the next lease ends, nothing where there is none, and for a worker that others
--- tell; 1 where this call is remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
--- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered
--- or has failed before; and a list of the jobs that cannot be delivered, each with its id and the reason.
+-- Sweeps a partition: what a worker lost comes again or is dead, and up to `wanted` jobs are claimed that
+-- come due.
+-- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has
+-- more than that has its payload read by fetch.lua, and what has more than `largest` is not delivered.
+-- It is told how many jobs it may claim, and how many up to one that is not due; whether an earlier call may
+-- have been lost; the largest payload, how many bytes of payload the reply may have, and the name under which
+-- the worker listens, which is empty if it does not. Returns Redis' time; when the next job is due and when
+-- the next lease ends, nothing where there is none, and for a worker that others tell; 1 where this call is
+-- remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
+-- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time,
+-- and 1 if it was delivered or has failed before; and a list of the jobs that cannot be delivered, each with
+-- its id and the reason.
 local token = unpack(ARGV, 3)
 local wanted, wanted_ahead, ahead, lease, allowed, resent, largest, bytes, worker = unpack(ARGV, 4)
 wanted, wanted_ahead, ahead, lease, allowed = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(allowed)
@@ -38,7 +41,8 @@ local SEEN_FOR = 5500000
 -- How much later than those that watch the first of few idle workers looks, and each further one.
 local OVERDUE, APART = 400000, 50000
 
--- Returns how many workers watch, without those that have no connection any more. In a cluster it may be to another node.
+-- Returns how many workers watch, without those that have no connection any more. In a cluster it may be to
+-- another node.
 local function watchers()
   local here = call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, WATCHERS)
   local gone = {}
@@ -51,8 +55,8 @@ local function watchers()
   return #here - #gone
 end
 
--- Records whether the worker has room for more than it was given. Returns whether it watches, or does not listen; if it is one of few
--- that are idle, also by how much later than those that watch it looks.
+-- Records whether the worker has room for more than it was given. Returns whether it watches, or does not
+-- listen; if it is one of few that are idle, also by how much later than those that watch it looks.
 local function enlist(given)
   if worker == '' then return true end
   if given < wanted then
@@ -82,8 +86,8 @@ local function enlist(given)
   return true
 end
 
--- Returns the reply, which is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment
--- at which the reply arrives, and what has passed by then makes its jobs late.
+-- Returns the reply, which is made last: sweeping and claiming change it. The clock is read again, since a
+-- worker counts from the moment at which the reply arrives, and what has passed by then makes its jobs late.
 local function finish(given)
   local watches, later = enlist(given)
   local next_due = first(due)

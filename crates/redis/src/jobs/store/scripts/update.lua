@@ -1,15 +1,18 @@
--- Carries out a batch of changes of one partition, of jobs that are there already and of the partition's settings. It runs also when
--- Redis is out of memory.
+-- Carries out a batch of changes of one partition, of jobs that are there already and of the partition's
+-- settings. It runs also when Redis is out of memory.
 -- ARGV, from the third on, for each change: its name and its arguments, by the names that `change.rs` has.
--- Returns a number for each change, with a space between two: 0 where the job was not as the change wants it, and else what each says.
+-- Returns a number for each change, with a space between two: 0 where the job was not as the change wants it,
+-- and else what each says.
 --
--- Starts and dones, which every job needs, are carried out together, whatever their order: a few commands for all of a batch.
+-- Starts and dones, which every job needs, are carried out together, whatever their order: a few commands for
+-- all of a batch.
 if is_resent then return last_reply end
 if is_late then return refuse() end
 
 local answers = {}
 local wake, renew = false, false
--- Whether a job may have stopped running or being claimed, and the changes of the batch by which its holder has let it go.
+-- Whether a job may have stopped running or being claimed, and the changes of the batch by which its holder
+-- has let it go.
 local freed, ended = false, {}
 
 -- Workers look again when there is another first one.
@@ -72,7 +75,8 @@ local function carry_out_starts()
     local till, lease, nth = starts.ends[n], starts.leases[n], starts.numbers[n]
     answers[nth] = '0'
     if owner == starts.tokens[n] and till and (#held >= left or tonumber(at) > now) then
-      -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any more.
+      -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any
+      -- more.
       wait_again(claimed, id, attempts, at, allowed, failure)
     elseif owner == starts.tokens[n] and till and tonumber(till) > now then
       answers[nth] = '1'
@@ -96,8 +100,8 @@ local function carry_out_starts()
   end
 end
 
--- No job is started and done in one batch, so it does not matter which comes first. A start takes the place of a job that is done. All is
--- read before anything is written.
+-- No job is started and done in one batch, so it does not matter which comes first. A start takes the place
+-- of a job that is done. All is read before anything is written.
 local function carry_out()
   if dones then read_from(running, dones) end
   if starts then read_from(claimed, starts) end

@@ -43,10 +43,10 @@ pub(crate) struct QueueStats {
 
 impl QueueStats {
     /// Counts a delivery of a job.
-    pub(crate) fn delivered(&self, lateness: Duration, was_delivered: bool) {
+    pub(crate) fn delivered(&self, lateness: Duration, was_tried: bool) {
         let micros = lateness.min(LATEST).as_micros() as u64;
         let bucket = LIMITS.partition_point(|limit| *limit < micros);
-        self.deliveries[usize::from(was_delivered)][bucket].increment();
+        self.deliveries[usize::from(was_tried)][bucket].increment();
         self.lateness.add(micros);
     }
 

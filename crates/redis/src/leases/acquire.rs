@@ -52,11 +52,8 @@ impl<'a> Asking<'a> {
         let mut entry = LocalEntry::until(&self.client.wheel, Instant::now() + validity);
         enter(&mut entry).await?;
         // A request that was first sent so long ago would be answered too late.
-        if self
-            .unsure
-            .as_ref()
-            .is_some_and(|(_, sent)| *sent + validity / 2 < Instant::now())
-        {
+        let is_old = |(_, sent): &(Arc<Calls>, Instant)| *sent + validity / 2 < Instant::now();
+        if self.unsure.as_ref().is_some_and(is_old) {
             self.give_back();
         }
         let (mut repeated, (calls, sent)) = self.request(waiter);

@@ -18,7 +18,6 @@ pub(crate) enum Keys {
 }
 
 /// The check of the eviction policy, made at first use.
-#[derive(Debug)]
 pub(crate) struct Eviction {
     keys: Keys,
     checked: FirstUse,

@@ -9,7 +9,6 @@ use super::{connection::Connection, names::Tag};
 use crate::error::Error;
 
 /// A Lua script that lives in a `static`.
-#[derive(Debug)]
 pub(crate) struct Script {
     text: &'static str,
     hash: OnceLock<String>,

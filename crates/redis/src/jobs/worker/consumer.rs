@@ -11,7 +11,6 @@ const KNOWN: usize = 8;
 /// Over how many jobs the pace is measured, so that it follows a consumer that becomes slower.
 const KEPT: usize = 32;
 
-#[derive(Debug)]
 pub(super) struct Consumer {
     /// How many jobs it works on at once, if somebody has said so.
     pub(super) places: Option<usize>,

@@ -273,12 +273,9 @@ impl Desk {
     fn answered(self: Arc<Self>, mut claim: Claim, hold: Result<Hold, Error>) {
         let error = match hold {
             Ok(Hold::Since(sent)) => {
-                let tick = self.queue.wheel.tick_duration();
+                let until = sent + valid_for(self.settings.lease, self.queue.wheel.tick_duration());
                 // One that was lost meanwhile goes back when it is to be fetched.
-                claim
-                    .lease
-                    .validity
-                    .extend(sent + valid_for(self.settings.lease, tick));
+                claim.lease.validity.extend(until);
                 let mut state = self.state.lock();
                 state.starting -= 1;
                 if state.closed || state.ended {

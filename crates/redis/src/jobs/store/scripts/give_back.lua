@@ -10,7 +10,7 @@ if is_resent then
   for _, id in ipairs(cmsgpack.unpack(last_reply)) do
     local owner, attempts, at, allowed, failure = read(id)
     if owner == token and call('ZSCORE', claimed, id) then
-      wait(claimed, id, attempts, at, allowed, failure)
+      to_due(claimed, id, attempts, at, allowed, failure)
       returned = returned + 1
     end
   end

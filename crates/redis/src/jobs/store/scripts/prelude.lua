@@ -101,7 +101,7 @@ local function write(id, ...)
 end
 
 -- A job is put in its new place before it leaves the old one: where a command fails midway, none is nowhere.
-local function wait(from, id, attempts, at, allowed, failure)
+local function to_due(from, id, attempts, at, allowed, failure)
   call('ZADD', due, at, id)
   if from ~= due then call('ZREM', from, id) end
   if attempts == '0' and allowed == NEVER and failure == '' then
@@ -111,7 +111,7 @@ local function wait(from, id, attempts, at, allowed, failure)
   end
 end
 
-local function forget(from, id)
+local function delete(from, id)
   call('ZREM', from, id)
   call('HDEL', state, id)
   call('HDEL', payload, id)
@@ -141,7 +141,7 @@ end
 
 -- Lets a job that comes again wait for the next point of its grid.
 local function come_again(from, id, at, first, every)
-  wait(from, id, '0', exact(next_point(first, every, at)), NEVER, '')
+  to_due(from, id, '0', exact(next_point(first, every, at)), NEVER, '')
 end
 
 -- How many dead jobs are kept, and for how many microseconds, unless a handle has said so: as Sidekiq does.
@@ -193,7 +193,7 @@ local function fail(from, id, attempts, at, most, failure)
   if tonumber(attempts) >= most then
     bury(from, id, attempts, at, failure)
   else
-    wait(from, id, attempts, exact(now + 1000000), NEVER, failure)
+    to_due(from, id, attempts, exact(now + 1000000), NEVER, failure)
   end
 end
 
@@ -204,7 +204,7 @@ local function end_cancelled(from, id)
   if every then
     come_again(from, id, '0', first, every)
   else
-    forget(from, id)
+    delete(from, id)
   end
   return every ~= nil
 end

@@ -77,7 +77,7 @@ local function change(id, every, first, body)
   end
   if from == claimed and not has_payload then
     -- Whoever has claimed it has the old payload.
-    wait(claimed, id, attempts, at, allowed, failure)
+    to_due(claimed, id, attempts, at, allowed, failure)
     earliest = math.min(earliest, tonumber(at))
   end
   return '3'

@@ -146,13 +146,13 @@ for _, id in ipairs(ended_jobs) do
   elseif tonumber(attempts) >= most then
     waits = bury(running, id, attempts, at, RAN_OUT)
   else
-    wait(running, id, attempts, at, job_allowed, RAN_OUT)
+    to_due(running, id, attempts, at, job_allowed, RAN_OUT)
   end
   if waits then returned = returned + 1 end
 end
 for _, id in ipairs(ended_claims) do
   local _, attempts, at, job_allowed, failure = read(id)
-  wait(claimed, id, attempts, at, job_allowed, failure)
+  to_due(claimed, id, attempts, at, job_allowed, failure)
   returned = returned + 1
 end
 if has_dead then trim_dead() end

@@ -20,12 +20,12 @@ local function wake_if_first(id)
   if call('ZRANGE', due, 0, 0)[1] == id then wake = true end
 end
 
-local function wait_again(from, id, attempts, at, allowed, failure)
-  wait(from, id, attempts, at, allowed, failure)
+local function to_due_and_wake(from, id, attempts, at, allowed, failure)
+  to_due(from, id, attempts, at, allowed, failure)
   wake_if_first(id)
 end
 
-local function end_cancelled_again(from, id)
+local function end_cancelled_and_wake(from, id)
   if end_cancelled(from, id) then wake_if_first(id) end
 end
 
@@ -57,7 +57,7 @@ local function carry_out_dones()
         held[#held + 1] = id
       end
     elseif till and owner == '!' .. token then
-      end_cancelled_again(running, id)
+      end_cancelled_and_wake(running, id)
     end
   end
   if held[1] then
@@ -77,7 +77,7 @@ local function carry_out_starts()
     if owner == starts.tokens[n] and till and (#held >= left or tonumber(at) > now) then
       -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any
       -- more.
-      wait_again(claimed, id, attempts, at, allowed, failure)
+      to_due_and_wake(claimed, id, attempts, at, allowed, failure)
     elseif owner == starts.tokens[n] and till and tonumber(till) > now then
       answers[nth] = '1'
       -- This delivery is for all points that have passed.
@@ -129,15 +129,15 @@ local function other_changes()
         attempts = exact(attempts - 1)
         if given.was_tried == '0' then allowed = NEVER end
       end
-      wait_again(from, id, attempts, at, allowed, failure)
+      to_due_and_wake(from, id, attempts, at, allowed, failure)
     end },
     give_back = { from = { claimed }, act = function(from, id, _, attempts, at, allowed, failure)
-      wait_again(from, id, attempts, at, allowed, failure)
+      to_due_and_wake(from, id, attempts, at, allowed, failure)
     end },
     -- Nobody holds a claim while nothing may start.
     renew = { from = { running, claimed }, act = function(from, id, given, attempts, at, allowed, failure)
       if from == claimed and is_paused then
-        wait(from, id, attempts, at, allowed, failure)
+        to_due(from, id, attempts, at, allowed, failure)
         return '0'
       end
       call('ZADD', from, exact(now + given.lease), id)
@@ -153,11 +153,11 @@ local function other_changes()
     retry = { from = { running }, act = function(from, id, given, attempts, at, allowed)
       -- One that runs without a number, which no start leaves behind, is given one by its next start.
       if tonumber(attempts) >= (tonumber(allowed) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
-      wait_again(from, id, attempts, exact(now + given.delay), allowed, given.failure)
+      to_due_and_wake(from, id, attempts, exact(now + given.delay), allowed, given.failure)
     end },
     -- The start does not count.
     snooze = { from = { running }, act = function(from, id, given, attempts, _, allowed, failure)
-      wait_again(from, id, exact(attempts - 1), exact(now + given.delay), allowed, failure)
+      to_due_and_wake(from, id, exact(attempts - 1), exact(now + given.delay), allowed, failure)
     end },
     -- The handler of a job has ended which may have been cancelled.
     confirm = { from = {} },
@@ -167,7 +167,7 @@ local function other_changes()
     local id, token = given.id, given.token
     local owner, attempts, at, allowed, failure = read(id)
     if owner == '!' .. token then
-      if change ~= 'renew' and call('ZSCORE', running, id) then end_cancelled_again(running, id) end
+      if change ~= 'renew' and call('ZSCORE', running, id) then end_cancelled_and_wake(running, id) end
       return '0'
     end
     if owner ~= token then return '0' end
@@ -199,13 +199,13 @@ local function other_changes()
   end
 
   local function revive(from, id)
-    wait_again(from, id, '0', exact(now), NEVER, '')
+    to_due_and_wake(from, id, '0', exact(now), NEVER, '')
   end
 
   local of_others = {
     cancel = function(given)
       local id = given.id
-      if of_anybody(id, { due, claimed }, function(from) forget(from, id) end) == '1' then return '1' end
+      if of_anybody(id, { due, claimed }, function(from) delete(from, id) end) == '1' then return '1' end
       if not call('ZSCORE', running, id) then return '0' end
       local repeated = call('HDEL', repeats, id) == 1
       local owner, attempts, at, allowed, failure = read(id)
@@ -219,13 +219,13 @@ local function other_changes()
       local id = given.id
       return of_anybody(id, { due, claimed }, function(from)
         local _, attempts, _, allowed, failure = read(id)
-        wait_again(from, id, attempts, exact(now + given.delay), allowed, failure)
+        to_due_and_wake(from, id, attempts, exact(now + given.delay), allowed, failure)
       end)
     end,
     revive = function(given) return of_anybody(given.id, { dead }, function(from) revive(from, given.id) end) end,
-    purge = function(given) return of_anybody(given.id, { dead }, function(from) forget(from, given.id) end) end,
+    purge = function(given) return of_anybody(given.id, { dead }, function(from) delete(from, given.id) end) end,
     revive_dead = function(given) return of_dead(given.count, revive) end,
-    purge_dead = function(given) return of_dead(given.count, forget) end,
+    purge_dead = function(given) return of_dead(given.count, delete) end,
     pause = function()
       local changed = call('HSET', settings, 'paused', '1') == 1
       is_paused = true

@@ -1,9 +1,11 @@
-//! `Tag`: the names of keys. `Nonce`: those of calls and holders.
+//! `Tag`: the names of keys. `Nonce`: those of calls and holders. `CallNames`: those of a sender's calls.
 
 use std::{
     fmt::{self, Write},
-    sync::LazyLock,
+    sync::{Arc, LazyLock},
 };
+
+use crate::error::Error;
 
 /// The common part of the keys of one lease or partition. They share a hash tag, and therefore a slot of a
 /// cluster.
@@ -108,6 +110,91 @@ impl fmt::Display for Nonce {
 impl fmt::Debug for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// The largest number of calls in a row whose outcome is unknown.
+const UNKNOWN: usize = 16;
+
+/// The names of one sender's calls, so that Redis carries out each of them once and in order.
+///
+/// Redis keeps the name and the answer of the sender's last call. A call tells its own name, drawn for it
+/// alone, and the names that may stand there before it. If Redis finds the call's own name, it answers as it
+/// did at first. If it finds any other, the call comes late, behind its successor, or this process is a copy
+/// of another one, by a fork or a restored snapshot, that has sent a call since. Redis then refuses the call
+/// without carrying it out, and the copy goes on as another sender.
+#[derive(Clone)]
+pub(crate) struct CallNames {
+    /// Under which Redis stores the last call.
+    name: Nonce,
+    call: Nonce,
+    /// The names that Redis may have stored.
+    before: Vec<Nonce>,
+}
+
+/// A call of a sender.
+#[derive(Clone, Debug)]
+pub(crate) struct CallName {
+    pub(crate) sequence: String,
+    /// The token under which the jobs of a take are held.
+    pub(crate) token: Arc<str>,
+}
+
+impl CallNames {
+    pub(crate) fn new() -> CallNames {
+        CallNames {
+            name: Nonce::new(),
+            call: Nonce::new(),
+            before: Vec::new(),
+        }
+    }
+
+    /// Begins the next call.
+    pub(crate) fn next_call(&mut self) {
+        self.call = Nonce::new();
+    }
+
+    /// Returns everything by which Redis knows the call.
+    pub(crate) fn call_name(&self) -> CallName {
+        CallName {
+            sequence: self.sequence(),
+            token: self.call.to_string().into(),
+        }
+    }
+
+    /// Returns the call's first argument: its name, that of the sender, and those of the calls that Redis may
+    /// have stored.
+    pub(crate) fn sequence(&self) -> String {
+        let mut sequence = format!("{}@{}", self.call, self.name);
+        for before in &self.before {
+            sequence.push(' ');
+            sequence.push_str(&before.to_string());
+        }
+        sequence
+    }
+
+    /// Records that the call was answered and stored.
+    pub(crate) fn stored(&mut self) {
+        self.before.clear();
+        self.before.push(self.call);
+    }
+
+    /// Records that the call failed, and that nobody repeats it.
+    pub(crate) fn given_up(&mut self) {
+        self.before.push(self.call);
+        if self.before.len() > UNKNOWN {
+            *self = CallNames::new();
+        }
+    }
+
+    /// Continues as another sender if Redis refused the call because of what a copy of this process has sent.
+    /// Returns whether it did, so that the call can be sent again.
+    pub(crate) fn renew_if_copied(&mut self, error: &Error) -> bool {
+        let refused = matches!(error, Error::Redis(error) if error.code() == Some("STALE"));
+        if refused {
+            *self = CallNames::new();
+        }
+        refused
     }
 }
 

@@ -15,13 +15,14 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use redis::Value;
 use tokio::{runtime::Handle, sync::oneshot, task::yield_now, time::Instant};
 
-use super::{call_names::CallNames, change::Change};
+use super::change::Change;
 use crate::{
     error::Error,
     mutex::Mutex,
     per_runtime::{Guard, PerRuntime},
     server::{
         erased::AnyConnection,
+        names::CallNames,
         retry::ask,
         script::{Call, parse, unexpected},
     },

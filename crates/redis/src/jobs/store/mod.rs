@@ -17,7 +17,6 @@ macro_rules! script {
 }
 
 pub(super) mod batcher;
-pub(super) mod call_names;
 pub(super) mod change;
 pub(super) mod claim;
 pub(super) mod listing;

@@ -6,7 +6,6 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{
-    call_names::CallName,
     claim::{Claim, JobLease},
     queue::Queue,
 };
@@ -14,7 +13,7 @@ use crate::{
     error::Error,
     jobs::settings::WorkerSettings,
     server::{
-        names::Nonce,
+        names::{CallName, Nonce},
         retry::within,
         script::{Call, Script, lossy, micros, parse},
     },

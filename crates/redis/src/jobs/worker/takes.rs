@@ -15,13 +15,12 @@ use crate::{
     error::Error,
     jobs::store::{
         batcher::Operation,
-        call_names::CallNames,
         change,
         claim::Claim,
         queue::CALL_LIMIT,
         take::{self, Take, Taken},
     },
-    server::names::Nonce,
+    server::names::{CallNames, Nonce},
 };
 
 /// The largest number of jobs in one take.

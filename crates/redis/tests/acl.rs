@@ -199,10 +199,8 @@ async fn use_leases<C: Connection>(first: Leases<C>, second: Leases<C>) {
 #[tokio::test]
 async fn a_user_with_the_documented_rights_has_leases() {
     let server = Server::start();
-    set_user(
-        &server,
-        &[documented("leases"), vec!["~tickwheel:lease:*".to_owned()]].concat(),
-    );
+    let keys = vec!["~tickwheel:lease:*".to_owned()];
+    set_user(&server, &[documented("leases"), keys].concat());
     use_leases(leases(&url(&server)).await, leases(&url(&server)).await).await;
 }
 
@@ -362,10 +360,8 @@ async fn one_forbidden_channel_forbids_no_other() {
     let url = user(&server, &["resetchannels", "&tickwheel:lease:{allowed}*"]);
     let notifications = Notifications::of(Client::open(url).unwrap());
     let leases = leases(&server.url()).await;
-    let _held = [
-        acquire(&leases, "allowed").await,
-        acquire(&leases, "forbidden").await,
-    ];
+    let _allowed = acquire(&leases, "allowed").await;
+    let _forbidden = acquire(&leases, "forbidden").await;
     let leases = leases.notifications(&notifications);
     let waiting = ["forbidden", "allowed"].map(|name| acquiring(&leases, name));
     until(|| async { listeners(&server, "allowed") == 1 }).await;

@@ -457,10 +457,8 @@ fn scraped(text: &str) -> BTreeMap<Series, f64> {
     let samples = text.lines().filter(ours).map(|line| {
         let (series, value) = line.rsplit_once(' ').unwrap();
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let labels = labels
-            .trim_end_matches('}')
-            .split(',')
-            .filter(|label| !label.is_empty());
+        let labels = labels.trim_end_matches('}').split(',');
+        let labels = labels.filter(|label| !label.is_empty());
         (
             (name.to_owned(), labels.map(str::to_owned).collect()),
             value.parse().unwrap(),
@@ -490,13 +488,13 @@ async fn both_exporters_show_a_queue_beside_its_wheel() {
     let wheel = Wheel::builder().name("w").build().unwrap();
     let (jobs, leases, notifications) = watched(&server, &wheel).await;
     let mut registry = Registry::default();
-    let collector = WheelCollector::new(&wheel)
-        .and_source(jobs.source())
+    let collector = WheelCollector::new(&wheel).and_source(jobs.source());
+    let collector = collector
         .and_source(leases.source())
         .and_source(notifications.source());
     registry.register_collector(Box::new(collector));
-    let reporter = Reporter::new(&wheel)
-        .and_source(jobs.source())
+    let reporter = Reporter::new(&wheel).and_source(jobs.source());
+    let reporter = reporter
         .and_source(leases.source())
         .and_source(notifications.source());
     let recorder = PrometheusBuilder::new().build_recorder();

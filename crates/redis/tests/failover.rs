@@ -157,11 +157,8 @@ fn promotion(cluster: &Cluster, replica: u16) -> JoinHandle<Instant> {
     tokio::spawn(async move {
         let mut connection = node.get_multiplexed_async_connection().await.unwrap();
         loop {
-            let set: RedisResult<()> = redis::cmd("SET")
-                .arg("{q:0}")
-                .arg("")
-                .query_async(&mut connection)
-                .await;
+            let mut set = redis::cmd("SET");
+            let set: RedisResult<()> = set.arg(&["{q:0}", ""]).query_async(&mut connection).await;
             if set.is_ok() {
                 return Instant::now();
             }

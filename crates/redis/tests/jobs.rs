@@ -97,13 +97,8 @@ async fn due_times_in_the_past_now_and_in_ten_years() {
 async fn payloads_from_nothing_to_a_megabyte() {
     let (_server, jobs) = Server::with_queue().await;
     let binary: Vec<u8> = (0..=255).cycle().take(70_000).collect();
-    let payloads = [
-        vec![],
-        vec![0],
-        b"\r\n\0\xff\xfe".to_vec(),
-        binary,
-        vec![7; 1 << 20],
-    ];
+    let (none, large) = (vec![], vec![7; 1 << 20]);
+    let payloads = [none, vec![0], b"\r\n\0\xff\xfe".to_vec(), binary, large];
     let (jobs, payload) = (&jobs, |n: usize| &payloads[n % 5]);
     // Together they are more than one reply, or one batch, has room for.
     let schedule = |n: usize| async move { jobs.schedule(&n.to_string(), NOW, payload(n)).await.unwrap() };

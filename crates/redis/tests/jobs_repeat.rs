@@ -290,10 +290,8 @@ async fn what_is_not_allowed() {
     let (_server, jobs) = Server::with_queue().await;
     let error = jobs.repeat("a", SECOND, MS / 2, b"").await.unwrap_err();
     assert_is!(error, Error::InvalidSetting { setting, .. } if *setting == "every");
-    let error = jobs
-        .repeat(&"x".repeat(1001), SECOND, SECOND, b"")
-        .await
-        .unwrap_err();
+    let too_long = "x".repeat(1001);
+    let error = jobs.repeat(&too_long, SECOND, SECOND, b"").await.unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     let longest = "x".repeat(1000);
     let _ = jobs.repeat(&longest, NOW, HOUR, b"").await.unwrap();

@@ -63,10 +63,8 @@ async fn a_job_ends_as_its_handler_says() {
     let expected = expected.map(|(id, attempts)| (id.to_owned(), attempts.to_vec()));
     assert_eq!(*SEEN.lock().unwrap(), expected.into());
     let dead = jobs.dead(10).await.unwrap();
-    let mut dead: Vec<_> = dead
-        .iter()
-        .map(|job| (job.id().to_owned(), job.attempts()))
-        .collect();
+    let dead = dead.iter().map(|job| (job.id().to_owned(), job.attempts()));
+    let mut dead: Vec<_> = dead.collect();
     dead.sort();
     assert_eq!(dead, deliveries([("fails", 3), ("panics", 3), ("worthless", 1)]));
 }
@@ -140,13 +138,8 @@ async fn a_handler_that_hangs_is_dropped_at_its_time_limit() {
         let _count = Count;
         pending::<Result<(), JobError>>().await
     };
-    let worker = jobs
-        .worker()
-        .lease(SECOND)
-        .attempts(2)
-        .time_limit(500 * MS)
-        .start();
-    let run = Running::start(worker.run(1, handler));
+    let worker = jobs.worker().lease(SECOND).attempts(2).time_limit(500 * MS);
+    let run = Running::start(worker.start().run(1, handler));
     counts_become(&jobs, [0, 0, 1]).await;
     assert_eq!(DROPPED.load(SeqCst), 2);
     ended(run.end()).await;

@@ -345,9 +345,6 @@ async fn workers_that_are_suspended_are_not_waited_for() {
         late.push(started.duration_since(scheduled));
     }
     println!("late by {late:?}");
-    assert!(
-        !names_in(&server, "watching")
-            .iter()
-            .any(|name| name == "a" || name == "b")
-    );
+    let watching = names_in(&server, "watching");
+    assert!(!watching.iter().any(|name| name == "a" || name == "b"));
 }

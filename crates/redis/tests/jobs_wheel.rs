@@ -34,10 +34,7 @@ impl Sent<'_> {
     fn at_most(&self, most: u64) {
         let (sent, sweeps) = (self.count(), self.sweeps());
         println!("{sent} commands, {sweeps} sweeps");
-        assert!(
-            sent <= most + sweeps,
-            "{sent} commands, and not {most} and {sweeps} sweeps"
-        );
+        assert!(sent <= most + sweeps, "more than {most} commands and sweeps");
     }
 }
 
@@ -87,12 +84,8 @@ async fn what_is_due_at_one_tick_is_started_by_one_command() {
     const JOBS: usize = 40;
     let server = Server::start();
     let jobs = &server.queue().await;
-    let mut worker = jobs
-        .worker()
-        .lease(HOUR)
-        .concurrency(JOBS)
-        .look_ahead(HOUR)
-        .start();
+    let worker = jobs.worker().lease(HOUR).concurrency(JOBS).look_ahead(HOUR);
+    let mut worker = worker.start();
     // The server has the scripts after this.
     put(jobs, ["first"], NOW).await;
     do_next(&mut worker).await;
@@ -111,12 +104,8 @@ async fn what_is_due_at_one_tick_is_started_by_one_command() {
 #[tokio::test]
 async fn no_more_is_claimed_ahead_than_the_worker_has_places_free() {
     let (server, jobs) = Server::with_queue().await;
-    let worker = jobs
-        .worker()
-        .lease(HOUR)
-        .concurrency(4)
-        .look_ahead(HOUR / 2)
-        .start();
+    let worker = jobs.worker().lease(HOUR).concurrency(4).look_ahead(HOUR / 2);
+    let worker = worker.start();
     let (started, mut starts) = unbounded_channel();
     let (go_on, _) = broadcast::channel(4);
     let consumer = tokio::spawn(worker.for_each_concurrent(4, {
@@ -186,11 +175,8 @@ async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
     let passed = sent.began.elapsed().as_secs_f64();
     let rounds = passed / (lease.as_secs_f64() / 3.0 * 0.75) + 1.0;
     let most = rounds * (JOBS as f64 / 100.0 + 1.0) + passed;
-    assert!(
-        sent.count() as f64 <= most,
-        "{} commands, at most {most}",
-        sent.count()
-    );
+    let sent = sent.count();
+    assert!(sent as f64 <= most, "{sent} commands, at most {most}");
     assert!(wheel.pending() < 10, "{} timers", wheel.pending());
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert!(tasks < 20, "{tasks} tasks");
@@ -236,10 +222,7 @@ async fn a_busy_worker_sends_one_command_for_as_many_jobs_as_it_has_places() {
     let sent = sent.count();
     println!("{sent} commands for {JOBS} jobs");
     // And takes of 16 jobs or more.
-    assert!(
-        sent < (JOBS / PLACES * 7 / 4) as u64,
-        "{sent} commands for {JOBS} jobs"
-    );
+    assert!(sent < (JOBS / PLACES * 7 / 4) as u64, "{sent} commands");
 }
 
 #[tokio::test]

@@ -201,10 +201,8 @@ async fn a_holder_that_was_stopped_does_not_believe_that_it_holds() {
     assert!(lease.token() > token);
     holder.signal("CONT");
     let believed: u128 = holder.line().unwrap().parse().unwrap();
-    assert!(
-        believed < acquired,
-        "believed until {believed}, was taken by {acquired}"
-    );
+    println!("believed until {believed}, was taken by {acquired}");
+    assert!(believed < acquired);
     assert!(is_valid(&lease));
 }
 

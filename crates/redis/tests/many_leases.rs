@@ -19,11 +19,8 @@ fn size() -> (usize, Duration, Duration) {
 
 async fn acquire_all<C: Connection>(leases: &Leases<C>, number: usize, ttl: Duration) -> Vec<Lease> {
     let acquire = async |n: usize| leases.try_acquire(&n.to_string(), ttl).await.unwrap().unwrap();
-    let acquired: Vec<Lease> = stream::iter(0..number)
-        .map(acquire)
-        .buffer_unordered(128)
-        .collect()
-        .await;
+    let acquiring = stream::iter(0..number).map(acquire).buffer_unordered(128);
+    let acquired: Vec<Lease> = acquiring.collect().await;
     assert_eq!(acquired.len(), number);
     acquired
 }

@@ -180,10 +180,8 @@ async fn works(cluster: &Cluster, old: &ClusterJobs, id: &str) {
     let new = queue(cluster).await;
     for (n, (schedules, works)) in [(old, &new), (&new, old)].into_iter().enumerate() {
         let id = format!("{id}-{n}");
-        assert!(
-            soon(schedules.schedule(&id, NOW, b"payload")).await.unwrap(),
-            "{id}"
-        );
+        let scheduled = soon(schedules.schedule(&id, NOW, b"payload")).await;
+        assert!(scheduled.unwrap(), "{id}");
         let job = next(&mut works.worker().start()).await;
         assert_eq!((job.id(), job.payload()), (&*id, &b"payload"[..]));
         done(job).await;
@@ -248,10 +246,8 @@ async fn a_slot_that_moves_to_and_fro_under_load_loses_and_repeats_nothing() {
     let finished = Arc::new(AtomicUsize::new(0));
     let mut workers = JoinSet::new();
     for _ in 0..2 {
-        let (worker, finished) = (
-            queue(&cluster).await.worker().lease(MINUTE).start(),
-            finished.clone(),
-        );
+        let worker = queue(&cluster).await.worker().lease(MINUTE).start();
+        let finished = finished.clone();
         workers.spawn(worker.for_each_concurrent(4, move |job| {
             let finished = finished.clone();
             async move {

@@ -97,10 +97,8 @@ async fn a_release_wakes_who_waits_within_a_round_trip() {
             ("set", 3),
             ("time", 1),
         ];
-        assert_eq!(
-            sent,
-            expected.map(|(name, calls)| (name.to_owned(), calls)).into()
-        );
+        let expected = expected.map(|(name, calls)| (name.to_owned(), calls));
+        assert_eq!(sent, expected.into());
         release(taken).await;
     }
 }
@@ -234,10 +232,8 @@ async fn a_server_that_is_away_at_first() {
     let mut server = Server::start();
     server.kill();
     let notifications = Notifications::of(server.client());
-    let lazy = server
-        .client()
-        .get_connection_manager_lazy(ConnectionManagerConfig::new())
-        .unwrap();
+    let (client, config) = (server.client(), ConnectionManagerConfig::new());
+    let lazy = client.get_connection_manager_lazy(config).unwrap();
     let waiting = acquiring(&leases_on(lazy).notifications(&notifications), "x");
     sleep(300 * MS).await;
     assert!(!waiting.is_finished());
@@ -275,8 +271,5 @@ async fn a_silent_connection_is_pinged_while_listeners_come_and_go() {
     let pinged = proxy.requests() > before;
     drop(finish);
     let _ = blocking.await;
-    assert!(
-        pinged,
-        "nothing was sent on a connection that was silent for 40 s"
-    );
+    assert!(pinged, "nothing was sent on a connection silent for 40 s");
 }

@@ -254,10 +254,8 @@ fn a_call_does_not_wait_for_a_runtime_that_is_left_undriven() {
     let (undriven, driven) = (runtime(), runtime());
     undriven.block_on(put(&jobs, ["a"], MINUTE));
     driven.block_on(soon(put(&jobs, ["b"], MINUTE)));
-    assert_eq!(
-        undriven.block_on(soon(jobs.cancel("a"))).unwrap(),
-        Cancelled::Waiting
-    );
+    let cancelled = undriven.block_on(soon(jobs.cancel("a"))).unwrap();
+    assert_eq!(cancelled, Cancelled::Waiting);
     assert_eq!(driven.block_on(soon(counts(&jobs))), [1, 0, 0]);
 }
 

@@ -106,3 +106,20 @@ async fn a_process_that_waits_no_longer_holds_nobody_up() {
     release(try_acquire(&first, "x").await.unwrap()).await;
     use_once(&first, "x").await;
 }
+
+/// A process that waits leaves its name with the lease of another, which is renewed and released all the
+/// same.
+#[tokio::test]
+async fn a_lease_for_which_others_wait_is_renewed() {
+    let server = Server::start();
+    let (first, second) = (server.leases().await, server.leases().await);
+    let held = first.acquire("x", 2 * SECOND).await.unwrap();
+    let waiting = acquiring(&second, "x");
+    sleep(5 * SECOND).await;
+    assert!(!waiting.is_finished());
+    let held_by: String = server.command(&["GET", &holder("x")]);
+    assert_eq!(held_by.split(';').count(), 2, "{held_by}");
+    assert!(held_by.ends_with(&format!(" {}", held.token())), "{held_by}");
+    release(held).await;
+    release(acquired(waiting).await).await;
+}

@@ -83,11 +83,8 @@ impl Fleet {
                 since = Instant::now();
             }
             let done = self.log.done_of(ids);
-            assert!(
-                since.elapsed() < PATIENCE,
-                "of {} jobs {done} were done",
-                ids.len()
-            );
+            let all = ids.len();
+            assert!(since.elapsed() < PATIENCE, "of {all} jobs {done} were done");
             sleep(20 * MS).await;
         }
     }

@@ -1,8 +1,8 @@
 //! `Permit` and `TrySleep`: what the wheel may refuse.
 //!
 //! The engine knows nothing of refusal. A future that may be refused holds a permit while it is pending, and
-//! the permit keeps the waker of its task on the wheel's roster. A shutdown sets a flag and wakes these tasks,
-//! which find the flag set. Their timers wait in the wheel until then.
+//! the permit keeps the waker of its task on the wheel's roster. A shutdown sets a flag and wakes these
+//! tasks, which find the flag set. Their timers wait in the wheel until then.
 //!
 //! The flag is looked at first at the first poll, so that nothing begins on a wheel that has been shut down.
 //! Afterwards the timer is polled first, because one that was due before the shutdown has elapsed. A task
@@ -21,10 +21,7 @@ use tokio::time::Instant;
 use crate::{
     error::SleepError,
     timers::sleep::{HadBudget, Sleep, spend_budget},
-    wheel::{
-        Wheel,
-        roster::{Roster, UnstartedTask},
-    },
+    wheel::{Wheel, roster::Roster},
 };
 
 impl Wheel {
@@ -90,28 +87,22 @@ impl<M> Permit<M> {
     pub(crate) fn check(&self) -> Result<(), SleepError> {
         self.roster.permits.check()
     }
-}
 
-impl Permit<UnstartedTask> {
-    /// Makes a shutdown hand this task back, unless that has been.
+    /// Makes a shutdown reach `member`. Fails if the wheel has been shut down.
     #[inline]
-    pub(crate) fn enroll(&mut self, task: UnstartedTask) -> Result<(), SleepError> {
-        self.place = self.roster.add(task);
-        self.place.map(drop).ok_or(SleepError::Shutdown)
+    pub(crate) fn enroll(&mut self, member: M) -> Result<(), SleepError> {
+        self.place = Some(self.roster.add(member)?);
+        Ok(())
     }
 }
 
 impl Permit<Waker> {
-    /// Makes a shutdown wake this task too, unless that has been.
+    /// Makes a shutdown wake this task too. Fails if the wheel has been shut down.
     pub(crate) fn keep_waker(&mut self, waker: &Waker) -> Result<(), SleepError> {
-        let is_kept = match self.place {
+        match self.place {
             Some(place) => self.roster.redirect(place, waker),
-            None => {
-                self.place = self.roster.add(waker.clone());
-                self.place.is_some()
-            }
-        };
-        is_kept.then_some(()).ok_or(SleepError::Shutdown)
+            None => self.enroll(waker.clone()),
+        }
     }
 }
 
@@ -152,7 +143,7 @@ impl TrySleep {
     pub(crate) fn new(wheel: &Wheel, sleep: Sleep) -> TrySleep {
         TrySleep {
             sleep,
-            roster: wheel.rosters().sleepers.clone(),
+            roster: wheel.stripe().sleepers.clone(),
             permit: None,
             was_admitted: false,
         }
@@ -274,11 +265,6 @@ impl TrySleep {
         if self.sleep.timer.waits(cx.waker()) && !self.roster.permits.is_shutdown() {
             return self.sleep.poll_after(had_budget, cx).map(Ok);
         }
-        self.poll_further(had_budget, cx)
-    }
-
-    #[track_caller]
-    fn poll_further(&mut self, had_budget: HadBudget, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
         ready!(had_budget.poll(cx));
         let waited = ready!(self.poll_without_budget(cx.waker()));
         spend_budget(cx).map(|()| waited)
@@ -386,7 +372,7 @@ mod tests {
         assert!(sleep.poll().is_pending());
         assert!(wheel.permits().shut_down());
         sleep.reset_after(Duration::from_secs(2));
-        let closed = wheel.rosters().sleepers.close().count();
+        let closed = wheel.stripe().sleepers.close().count();
         assert!(sleep.is_woken(), "{closed} members are left on the roster");
         assert_eq!(sleep.poll(), Poll::Ready(Err(SleepError::Shutdown)));
     }

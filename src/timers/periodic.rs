@@ -1,7 +1,6 @@
 //! `Periodic`: runs a future again and again, at a fixed rate or with a fixed delay.
 
 use std::{
-    fmt,
     future::{Future, poll_fn},
     hash::{BuildHasher, Hasher, RandomState},
     pin::Pin,
@@ -247,12 +246,17 @@ impl PeriodicBuilder {
         let mut interval = Interval::new(first, self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.runtime();
-        let permit = Permit::take(&self.wheel.rosters().sleepers);
+        let permit = Permit::take(&self.wheel.stripe().sleepers);
         let series = Arc::new(Series::default());
         let shared = series.clone();
         let task = runtime.spawn(async move {
             let mut permit = permit?;
-            poll_fn(|cx| Poll::Ready(shared.begin(&mut permit, cx.waker()))).await?;
+            // A stop and a shutdown wake this task.
+            poll_fn(|cx| {
+                lock(&shared.0).task = Some(cx.waker().clone());
+                Poll::Ready(permit.keep_waker(cx.waker()))
+            })
+            .await?;
             while shared.wait(&mut interval, &permit).await? {
                 run().await;
                 shared.finish_run();
@@ -272,11 +276,11 @@ impl PeriodicBuilder {
 ///
 /// The task of the series alternates between waiting and running. If it is stopped while it waits, it ends at
 /// once; if it is stopped during a run, it ends after that run.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Series(Mutex<State>);
 
 /// This is behind one lock, so that a stop comes either before a run or during it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     /// The number of runs that have finished.
     runs: u64,
@@ -289,12 +293,6 @@ struct State {
 }
 
 impl Series {
-    /// Makes a stop and a shutdown wake the task of the series.
-    fn begin(&self, permit: &mut Permit<Waker>, task: &Waker) -> Result<(), SleepError> {
-        lock(&self.0).task = Some(task.clone());
-        permit.keep_waker(task)
-    }
-
     /// Waits for the next run. Returns `false` if the series has been stopped.
     async fn wait(&self, interval: &mut Interval, permit: &Permit<Waker>) -> Result<bool, SleepError> {
         // A series whose runs take longer than its period would otherwise outlive a shutdown.
@@ -382,6 +380,7 @@ impl Series {
 /// # assert_eq!(wheel.pending(), 0);
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "dropping it detaches the series: say so with `drop`, or keep it to stop or await the series"]
 pub struct Periodic {
     series: Arc<Series>,
@@ -489,14 +488,5 @@ impl Future for Periodic {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let ended = ready!(Pin::new(&mut self.task).poll(cx));
         Poll::Ready(ended.unwrap_or_else(|error| Err(ScheduleError::of_task(error))))
-    }
-}
-
-impl fmt::Debug for Periodic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Periodic")
-            .field("runs", &self.runs())
-            .field("is_finished", &self.is_finished())
-            .finish()
     }
 }

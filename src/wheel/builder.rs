@@ -125,8 +125,8 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// The first poll of a timer in a runtime without I/O panics with Tokio's message, and leaves the timer as
-    /// it was. Such a runtime needs `enable_io` or `enable_all`.
+    /// The first poll of a timer in a runtime without I/O panics with Tokio's message, and leaves the timer
+    /// as it was. Such a runtime needs `enable_io` or `enable_all`.
     ///
     /// # Examples
     ///
@@ -291,8 +291,8 @@ impl Builder {
     /// By default, a timer waits on the runtime that first polls it. Once the runtime of `handle` has ended,
     /// that holds for this wheel too.
     ///
-    /// The wheel has as many shards as that runtime has workers, so with one worker all threads share one lock.
-    /// If several threads start timers, set [`shards`](Builder::shards) to their number.
+    /// The wheel has as many shards as that runtime has workers, so with one worker all threads share one
+    /// lock. If several threads start timers, set [`shards`](Builder::shards) to their number.
     ///
     /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s,
     /// fires no timers.

@@ -1,6 +1,6 @@
 //! The global wheel, which [`tickwheel::time`](crate::time) uses.
 
-use std::{error::Error, fmt, sync::OnceLock};
+use std::{error::Error, fmt, sync::LazyLock};
 
 use crate::{
     engine::shared::Shared,
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-static GLOBAL: OnceLock<Wheel> = OnceLock::new();
+static GLOBAL: LazyLock<Wheel> = LazyLock::new(|| Wheel::assemble(Shared::global().clone()));
 
 impl Wheel {
     /// Returns the global wheel, on which the timers of [`tickwheel::time`](crate::time) wait.
@@ -31,8 +31,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn global() -> Wheel {
-        let wheel = GLOBAL.get_or_init(|| Wheel::assemble(Shared::global().clone()));
-        wheel.clone()
+        GLOBAL.clone()
     }
 }
 

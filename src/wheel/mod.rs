@@ -9,7 +9,7 @@ pub(crate) mod shutdown;
 use std::{
     fmt,
     sync::{
-        Arc, LazyLock, Mutex, Weak,
+        Arc, LazyLock, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::available_parallelism,
@@ -23,7 +23,7 @@ use crate::{
         events, number, registry,
         shared::{Settings, Shared, WheelId, WheelRef},
     },
-    wheel::{permits::Permits, roster::Rosters},
+    wheel::{permits::Permits, roster::Stripe},
 };
 
 /// A handle to a hashed timing wheel for Tokio, on which timers are started.
@@ -78,13 +78,9 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 /// What all handles of a wheel share, dropped with the last of them.
 struct Handles {
     shared: Arc<Shared>,
-    /// References for new timers, by the thread that makes one. Like the rosters, there is one for each core.
-    references: Box<[WheelRef]>,
     permits: Arc<Permits>,
-    /// What a shutdown has to reach, by the thread on which it began to wait.
-    rosters: Box<[Rosters]>,
-    /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
-    closing: Mutex<()>,
+    /// By the number of the thread on which a timer is made. There is one for each core.
+    stripes: Box<[Stripe]>,
 }
 
 impl Drop for Handles {
@@ -106,12 +102,10 @@ impl Wheel {
             }
         }
         let permits = Arc::new(Permits::new(shared.settings.max_pending));
-        let stripes = CORES.next_power_of_two();
+        let stripes = 0..CORES.next_power_of_two();
         Wheel(Arc::new(Handles {
-            references: (0..stripes).map(|_| WheelRef::new(&shared)).collect(),
-            rosters: (0..stripes).map(|_| Rosters::new(&permits)).collect(),
+            stripes: stripes.map(|_| Stripe::new(&shared, &permits)).collect(),
             permits,
-            closing: Mutex::new(()),
             shared,
         }))
     }
@@ -281,13 +275,7 @@ impl Wheel {
     /// Returns a reference for a timer that this thread makes.
     #[inline]
     pub(crate) fn reference(&self) -> WheelRef {
-        self.reference_here().clone()
-    }
-
-    /// Returns the reference of which those of this thread's timers are clones.
-    #[inline]
-    pub(crate) fn reference_here(&self) -> &WheelRef {
-        &self.0.references[number::get() & (self.0.references.len() - 1)]
+        self.stripe().reference.clone()
     }
 
     /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the
@@ -308,10 +296,10 @@ impl Wheel {
         &self.0.permits
     }
 
-    /// Returns the rosters for what begins to wait on this thread.
+    /// Returns what is for the timers that this thread makes.
     #[inline]
-    pub(crate) fn rosters(&self) -> &Rosters {
-        &self.0.rosters[number::get() & (self.0.rosters.len() - 1)]
+    pub(crate) fn stripe(&self) -> &Stripe {
+        &self.0.stripes[number::get() & (self.0.stripes.len() - 1)]
     }
 }
 
@@ -328,8 +316,8 @@ impl WeakWheel {
         self.0.upgrade().map(Wheel)
     }
 
-    /// Returns a number that no other wheel has while this handle or another one of the wheel lives. It is for
-    /// tickwheel-exported, which counts a wheel once however often it is added.
+    /// Returns a number that no other wheel has while this handle or another one of the wheel lives. It is
+    /// for tickwheel-exported, which counts a wheel once however often it is added.
     #[doc(hidden)]
     pub fn address(&self) -> usize {
         self.0.as_ptr().addr()

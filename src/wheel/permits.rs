@@ -7,6 +7,7 @@ use crate::{
 
 /// Counts what may be refused and has been admitted, over all runtimes. Nothing is counted without a limit,
 /// because all workers share the count.
+#[derive(Default)]
 pub(crate) struct Permits {
     limit: Option<usize>,
     taken: AtomicUsize,
@@ -18,9 +19,7 @@ impl Permits {
     pub(crate) fn new(limit: Option<usize>) -> Permits {
         Permits {
             limit,
-            taken: AtomicUsize::new(0),
-            rejected: AtomicU64::new(0),
-            is_shutdown: AtomicBool::new(false),
+            ..Permits::default()
         }
     }
 

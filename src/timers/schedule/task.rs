@@ -118,7 +118,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         } else {
             Some(Handle::current())
         };
-        let mut permit = match Permit::take(&wheel.rosters().tasks) {
+        let mut permit = match Permit::take(&wheel.stripe().tasks) {
             Ok(permit) => permit,
             Err(refused) => return Task::new(deadline, Progress::Never(refused.into())),
         };
@@ -128,17 +128,16 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         // timers.
         let waker = Waker::from(task.clone());
         let (id, now) = (here.as_ref().map(Handle::id), Reading::current(now));
-        let timer = Timer::started(wheel.reference_here(), id, waker, deadline, now);
+        let timer = Timer::started(&wheel.stripe().reference, id, waker, deadline, now);
         // The start may have found that the builder's runtime has ended.
         let runtime = match here.or_else(|| shared.builder_handle()) {
             Some(runtime) => runtime,
             None => Handle::current(),
         };
         let mut state = lock(&task.state);
-        let mut has_to_wake = false;
+        // What has woken the task so far has found nothing to start or to end.
+        let has_to_wake = !timer.has_entry();
         if permit.enroll(task.clone()).is_ok() {
-            // What has woken the task so far has found nothing to start or to end.
-            has_to_wake = !timer.has_entry();
             state.timer = timer;
             state.progress = Progress::Waiting(Wait {
                 future,
@@ -164,8 +163,8 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         })
     }
 
-    /// Ends the wait of a task that will not start, and wakes the task that awaits the handle. Returns `false`
-    /// if the wait had already ended. The caller holds the lock of the state.
+    /// Ends the wait of a task that will not start, and wakes the task that awaits the handle. Returns
+    /// `false` if the wait had already ended. The caller holds the lock of the state.
     fn give_up(mut state: MutexGuard<'_, State<F>>) -> bool {
         let Some(wait) = state.end_wait(Progress::Never(ScheduleError::Cancelled)) else {
             return false;
@@ -260,8 +259,9 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
         }
         let waker = state.timer.reset(Moment::of(deadline), Moment::ZERO);
         if state.timer.has_completed() {
-            // Here, and not by the waker, because a reset to a later deadline could come before that, and then
-            // the timer would start anew in whichever runtime the waker is called, or panic outside of all.
+            // Here, and not by the waker, because a reset to a later deadline could come before that, and
+            // then the timer would start anew in whichever runtime the waker is called, or panic outside of
+            // all.
             self.start(state);
         } else {
             drop(state);

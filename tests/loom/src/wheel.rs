@@ -11,11 +11,8 @@ pub(crate) mod shutdown;
 use std::sync::Arc;
 
 use crate::{
-    engine::{
-        shared::{Shared, WheelRef},
-        sync::Mutex,
-    },
-    wheel::{permits::Permits, roster::Rosters},
+    engine::shared::{Shared, WheelRef},
+    wheel::{permits::Permits, roster::Stripe},
 };
 
 #[derive(Clone)]
@@ -24,8 +21,7 @@ pub struct Wheel(Arc<Handles>);
 struct Handles {
     shared: Arc<Shared>,
     permits: Arc<Permits>,
-    rosters: [Rosters; 1],
-    closing: Mutex<()>,
+    stripes: [Stripe; 1],
 }
 
 impl Wheel {
@@ -33,9 +29,8 @@ impl Wheel {
         let permits = Arc::new(Permits::new(limit));
         Wheel(Arc::new(Handles {
             shared: shared.clone(),
-            rosters: [Rosters::new(&permits)],
+            stripes: [Stripe::new(shared, &permits)],
             permits,
-            closing: Mutex::new(()),
         }))
     }
 
@@ -44,14 +39,14 @@ impl Wheel {
     }
 
     pub(crate) fn reference(&self) -> WheelRef {
-        WheelRef::new(&self.0.shared)
+        self.stripe().reference.clone()
     }
 
     pub(crate) fn permits(&self) -> &Permits {
         &self.0.permits
     }
 
-    pub(crate) fn rosters(&self) -> &Rosters {
-        &self.0.rosters[0]
+    pub(crate) fn stripe(&self) -> &Stripe {
+        &self.0.stripes[0]
     }
 }

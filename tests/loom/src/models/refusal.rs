@@ -109,7 +109,7 @@ fn no_more_wait_than_the_limit_allows_and_each_gives_its_permit_back() {
         let wheel = Wheel::of(&world.shared, Some(1));
         let inside = Arc::new(AtomicUsize::new(0));
         let waiting = [(); 2].map(|()| {
-            let (sleepers, inside) = (wheel.rosters().sleepers.clone(), inside.clone());
+            let (sleepers, inside) = (wheel.stripe().sleepers.clone(), inside.clone());
             world.spawn(move |_| {
                 let Ok(_permit) = Permit::take(&sleepers) else {
                     return;
@@ -120,7 +120,7 @@ fn no_more_wait_than_the_limit_allows_and_each_gives_its_permit_back() {
         });
         waiting.into_iter().for_each(|waits| waits.join().unwrap());
         assert!(
-            Permit::take(&wheel.rosters().sleepers).is_ok(),
+            Permit::take(&wheel.stripe().sleepers).is_ok(),
             "a permit is lost"
         );
     });

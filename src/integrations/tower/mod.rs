@@ -39,10 +39,21 @@ pub use timeout::{Timeout, TimeoutFuture, TimeoutLayer};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Makes a service that of its layer, and gives it access to the service inside, and `Debug`, for which a
+/// Defines the service of a layer, with access to the service inside, and `Debug` for both, for which a
 /// closure need not be `Debug`. `$example` creates one around `"a service"`.
 macro_rules! wraps_a_service {
-    ($Service:ident by $Layer:ident<$($G:ident),*>, $($example:tt)+) => {
+    (
+        $(#[$docs:meta])*
+        $Service:ident by $Layer:ident<$($G:ident $(= $default:ty)?),*>,
+        $($example:tt)+
+    ) => {
+        $(#[$docs])*
+        #[derive(Clone)]
+        pub struct $Service<S, $($G $(= $default)?),*> {
+            inner: S,
+            layer: $Layer<$($G),*>,
+        }
+
         impl<S, $($G: Clone),*> Layer<S> for $Layer<$($G),*> {
             type Service = $Service<S, $($G),*>;
 
@@ -104,6 +115,12 @@ macro_rules! wraps_a_service {
                     .finish()
             }
         }
+
+        impl<$($G),*> std::fmt::Debug for $Layer<$($G),*> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Layer)).finish_non_exhaustive()
+            }
+        }
     };
 }
 use wraps_a_service;
@@ -158,9 +175,17 @@ macro_rules! serves_in_time {
 use serves_in_time;
 
 /// Implements `Future` for the response future of such a service, whose field `response` completes with an
-/// `Elapsed` if there is no time left.
+/// `Elapsed` if there is no time left, and `Debug`, for which a closure need not be `Debug`.
 macro_rules! responds_in_time {
-    ($Future:ident) => {
+    ($Future:ident<F, R $(, $B:ident)?>) => {
+        impl<F: std::fmt::Debug, R $(, $B)?> std::fmt::Debug for $Future<F, R $(, $B)?> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Future))
+                    .field("response", &self.response)
+                    .finish_non_exhaustive()
+            }
+        }
+
         impl<F, T, E> Future for $Future<F>
         where
             F: Future<Output = Result<T, E>>,

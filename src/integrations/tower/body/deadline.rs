@@ -18,22 +18,20 @@ use crate::{
 
 /// The scope of a request, which its bodies keep, or none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BodyScope(Option<Budget>);
-
-#[derive(Clone, Copy, Debug)]
-struct Budget {
+pub(crate) struct BodyScope {
     /// For the error, which says how long the request had.
-    start: Instant,
-    deadline: Instant,
+    start: Option<Instant>,
+    deadline: Option<Instant>,
 }
 
 impl BodyScope {
-    /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from now.
+    /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from
+    /// now.
     pub(crate) fn current(start: Option<Instant>) -> BodyScope {
-        BodyScope(current().map(|deadline| Budget {
-            start: start.unwrap_or_else(Instant::now),
-            deadline,
-        }))
+        BodyScope {
+            start: start.or_else(|| Some(Instant::now())),
+            deadline: current(),
+        }
     }
 
     pub(crate) fn of_request<B>(self, request: Request<B>) -> Request<DeadlineBody<B>> {
@@ -102,7 +100,7 @@ pin_project! {
 impl<B> DeadlineBody<B> {
     fn new(body: B, scope: BodyScope, name: &'static str) -> DeadlineBody<B> {
         DeadlineBody {
-            body: Scoped::new(Some(body), scope.0.map(|budget| budget.deadline)),
+            body: Scoped::new(Some(body), scope.deadline),
             scope,
             name,
         }
@@ -133,7 +131,7 @@ where
         Poll::Ready(match ready!(polled) {
             Ok(next) => next.map(|frame| frame.map_err(Into::into)),
             Err(deadline) => {
-                let start = this.scope.0.map_or(deadline, |budget| budget.start);
+                let start = this.scope.start.unwrap_or(deadline);
                 let had = deadline.saturating_duration_since(start);
                 Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
             }

@@ -8,8 +8,8 @@ use crate::{
     wheel::Wheel,
 };
 
-/// The name of an operation, kept in a `static`, under which its timeouts and [deadlines](crate::deadline) are
-/// counted on the global wheel.
+/// The name of an operation, kept in a `static`, under which its timeouts and [deadlines](crate::deadline)
+/// are counted on the global wheel.
 ///
 /// It is [`Wheel::labelled`] with this name on [`Wheel::global`], whose label is found once, so equal names
 /// are one label. [`Wheel::snapshot`] reports the outcomes, and how much of their time timeouts had left. The

@@ -53,12 +53,8 @@
 
 pub mod error;
 mod label;
-mod sleep;
-mod timeout;
 
 pub use label::Label;
-pub use sleep::{sleep, sleep_until};
-pub use timeout::{timeout, timeout_at};
 #[doc(no_inline)]
 pub use tokio::time::{Duration, Instant, MissedTickBehavior};
 #[cfg(feature = "test-util")]
@@ -69,14 +65,182 @@ pub use crate::timers::{interval::Interval, sleep::Sleep, timeout::Timeout};
 
 use tokio::{runtime::Handle, task};
 
-use crate::{engine::shared::WheelRef, timers::idle::IdleTimer, wheel::Wheel};
+use crate::{
+    engine::{
+        clock::{Moment, overflows},
+        shared::WheelRef,
+    },
+    timers::idle::IdleTimer,
+    wheel::Wheel,
+};
+
+/// Waits until `duration` has elapsed, on the global wheel.
+///
+/// The sleep is never early, and less than one tick of the wheel late plus its slack and the runtime's own
+/// delay. A zero duration completes at the next tick. A duration of more than 30 years is taken as 30 years.
+/// In every other respect it behaves as `tokio::time::sleep`.
+///
+/// A sleep is never refused, and goes on for the same instant on the runtime that polls it if the one on
+/// which it waits ends.
+///
+/// # Cancellation
+///
+/// Dropping the future cancels the sleep at once. As with a [`timeout()`], the entry of a
+/// cancelled timer may stay in the wheel, uncounted, for the next timer of its task.
+///
+/// # Panics
+///
+/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that
+/// panics.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, sleep};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// sleep(Duration::from_millis(20)).await;
+/// # }
+/// ```
+#[track_caller]
+#[inline]
+pub fn sleep(duration: Duration) -> Sleep {
+    require_runtime();
+    Sleep::after(WheelRef::GLOBAL, Moment::now(), duration)
+}
+
+/// Waits until `deadline`, on the global wheel.
+///
+/// It is as precise as [`sleep`]. If the deadline is in the past, the sleep completes at the first poll. In
+/// every other respect it behaves as `tokio::time::sleep_until`.
+///
+/// # Cancellation
+///
+/// Dropping the future cancels the sleep, as for [`sleep`].
+///
+/// # Panics
+///
+/// Panics in the same cases as [`sleep`].
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, Instant, sleep_until};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let deadline = Instant::now() + Duration::from_millis(20);
+/// sleep_until(deadline).await;
+/// assert!(Instant::now() >= deadline);
+/// # }
+/// ```
+#[track_caller]
+#[inline]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    require_runtime();
+    Sleep::until(WheelRef::GLOBAL, deadline)
+}
+
+/// Requires `future` to complete before `duration` has elapsed, on the global wheel.
+///
+/// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds
+/// whatever the duration. Unlike there, the duration counts from the first pending poll. The timeout elapses
+/// at a tick of the wheel: never early, and less than one tick late plus its slack and the runtime's own
+/// delay. A zero duration elapses at the next tick. A duration of more than 30 years is taken as 30
+/// years, and one that overflows the clock makes no timer and never elapses.
+///
+/// A timeout is never refused, and goes on for the same instant on the runtime that polls it if the one on
+/// which it waits ends.
+///
+/// # Cancellation
+///
+/// Dropping the timeout drops the future and cancels the timer at once. The entries of two cancelled timers
+/// of a task may stay in the wheel on each thread for the task's next timers, until they are due at the
+/// latest. While they stay, they keep a clone of the task's waker, and no metric counts them.
+///
+/// # Panics
+///
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the first
+/// pending poll that panics.
+///
+/// # Errors
+///
+/// The timeout resolves to [`Elapsed`](error::Elapsed) when the time runs out.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, timeout};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (sender, receiver) = tokio::sync::oneshot::channel::<&str>();
+///
+/// if let Err(_) = timeout(Duration::from_millis(10), receiver).await {
+///     println!("no answer");
+/// }
+/// # drop(sender);
+/// # }
+/// ```
+#[track_caller]
+#[inline]
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    if is_outside_tasks() && !overflows(duration) {
+        require_timers();
+    }
+    Timeout::new(
+        Sleep::of_timeout(WheelRef::GLOBAL, duration, "Wheel::timeout"),
+        future,
+    )
+}
+
+/// Requires `future` to complete before `deadline`, on the global wheel.
+///
+/// As in `tokio::time::timeout_at`, the future is polled first, and succeeds if it is ready, even past the
+/// deadline. The timeout is never early, and less than one tick late plus its slack and the runtime's own
+/// delay.
+///
+/// # Cancellation
+///
+/// Dropping the timeout drops the future and cancels the timer at once.
+///
+/// # Panics
+///
+/// Panics in the same cases as [`timeout`].
+///
+/// # Errors
+///
+/// Fails in the same cases as [`timeout`].
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, Instant, timeout_at};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let deadline = Instant::now() + Duration::from_millis(20);
+/// assert!(timeout_at(deadline, std::future::pending::<()>()).await.is_err());
+/// assert!(Instant::now() >= deadline);
+/// # }
+/// ```
+#[track_caller]
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    if is_outside_tasks() {
+        require_timers();
+    }
+    let sleep = Sleep::of_timeout_at(WheelRef::GLOBAL, deadline, "Wheel::timeout_at");
+    Timeout::new(sleep, future)
+}
 
 /// Creates an interval that ticks every `period`, on the global wheel.
 ///
-/// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at
-/// or after its instant: never early, and less than one tick of the wheel late plus its slack and the
-/// runtime's own delay. It counts as missed if it is, beyond its slack, later than both 5 ms and one tick of
-/// the wheel. In every other respect the interval behaves as `tokio::time::interval`.
+/// The first tick completes at the next tick of the wheel, as Tokio's does at the next millisecond. Each
+/// later tick completes at the first tick of the wheel that begins at or after its instant: never early, and
+/// less than one tick of the wheel late plus its slack and the runtime's own delay. It counts as missed if it
+/// is, beyond its slack, later than both 5 ms and one tick of the wheel. In every other respect the interval
+/// behaves as `tokio::time::interval`.
 ///
 /// An interval is never refused.
 ///
@@ -207,19 +371,33 @@ pub async fn advance(duration: Duration) {
     }
 }
 
-/// The wheel of this module's timers.
-const GLOBAL: WheelRef = WheelRef::GLOBAL;
+/// Returns whether the caller is in no task. A task is in a runtime, which is not asked, because that costs a
+/// count that all workers share.
+#[inline]
+fn is_outside_tasks() -> bool {
+    task::try_id().is_none()
+}
 
 /// Checks that the caller is in a runtime.
 ///
 /// # Panics
 ///
-/// Panics outside one, where Tokio's functions panic too. To ask for the runtime costs a count that all
-/// workers share, so a task, which is in one, is not asked.
+/// Panics outside one, where Tokio's functions panic too.
 #[track_caller]
 #[inline]
 fn require_runtime() {
-    if task::try_id().is_none() {
+    if is_outside_tasks() {
         drop(Handle::current());
     }
+}
+
+/// Checks that the caller is in a runtime with timers.
+///
+/// # Panics
+///
+/// Panics at the caller's place, as Tokio's functions do, if it is not.
+#[track_caller]
+#[cold]
+fn require_timers() {
+    drop(tokio::time::sleep(Duration::ZERO));
 }

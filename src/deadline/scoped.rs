@@ -15,7 +15,7 @@ use super::{
     scope::{Shields, inside, sooner},
 };
 use crate::{
-    engine::shared::WheelRef,
+    engine::{clock::Moment, shared::WheelRef},
     timers::sleep::{HadBudget, Sleep, spend_budget},
 };
 
@@ -30,8 +30,7 @@ pin_project! {
         pub(crate) deadline: Option<Instant>,
         // The wheel on which it waits.
         pub(super) wheel: WheelRef,
-        // With the deadline that it waits for.
-        timer: Option<(Instant, Sleep)>,
+        timer: Option<Sleep>,
         shields: Weak<Shields>,
     }
 
@@ -122,23 +121,22 @@ impl<T> Scoped<T> {
 fn poll_timer(
     deadline: Instant,
     wheel: &WheelRef,
-    timer: &mut Option<(Instant, Sleep)>,
+    timer: &mut Option<Sleep>,
     had_budget: HadBudget,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    let (_, sleep) = match timer {
-        Some(timer) if timer.0 == deadline => timer,
+    let sleep = match timer {
+        Some(sleep) if sleep.timer.deadline() == Moment::of(deadline) => sleep,
         _ if deadline <= Instant::now() => {
             ready!(had_budget.poll(cx));
             return spend_budget(cx);
         }
         // The enclosing scope has changed.
-        Some(timer) => {
-            timer.0 = deadline;
-            timer.1.reset_at(deadline);
-            timer
+        Some(sleep) => {
+            sleep.reset_at(deadline);
+            sleep
         }
-        None => timer.insert((deadline, Sleep::until(wheel.clone(), deadline))),
+        None => timer.insert(Sleep::until(wheel.clone(), deadline)),
     };
     sleep.poll_after(had_budget, cx)
 }

@@ -139,8 +139,8 @@ impl Labelled {
     /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first
     /// poll, as [`deadline::within`](within) does, and counts the outcome under the label.
     ///
-    /// The scope is on the label's wheel, and counts like a [`timeout`](Labelled::timeout) of it. Inside another
-    /// scope, the time left is counted with respect to the sooner of the two deadlines.
+    /// The scope is on the label's wheel, and counts like a [`timeout`](Labelled::timeout) of it. Inside
+    /// another scope, the time left is counted with respect to the sooner of the two deadlines.
     ///
     /// # Cancellation
     ///
@@ -172,8 +172,8 @@ impl Labelled {
         within(duration, future).counted(self)
     }
 
-    /// Requires `future`, with all that it awaits, to complete before `deadline`, as [`deadline::until`](until)
-    /// does, and counts the outcome under the label.
+    /// Requires `future`, with all that it awaits, to complete before `deadline`, as
+    /// [`deadline::until`](until) does, and counts the outcome under the label.
     ///
     /// The scope is on the label's wheel, and counts like a [`timeout_at`](Labelled::timeout_at) of it.
     ///
@@ -212,8 +212,8 @@ impl Label {
     /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first
     /// poll, as [`deadline::within`](within) does, and counts the outcome.
     ///
-    /// The scope counts like a [`timeout`](Label::timeout) of this label. Inside another scope, the time left is
-    /// counted with respect to the sooner of the two deadlines.
+    /// The scope counts like a [`timeout`](Label::timeout) of this label. Inside another scope, the time left
+    /// is counted with respect to the sooner of the two deadlines.
     ///
     /// # Cancellation
     ///
@@ -246,8 +246,8 @@ impl Label {
         self.labelled().within(duration, future)
     }
 
-    /// Requires `future`, with all that it awaits, to complete before `deadline`, as [`deadline::until`](until)
-    /// does, and counts the outcome.
+    /// Requires `future`, with all that it awaits, to complete before `deadline`, as
+    /// [`deadline::until`](until) does, and counts the outcome.
     ///
     /// The scope counts like a [`timeout_at`](Label::timeout_at) of this label.
     ///

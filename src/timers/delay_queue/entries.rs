@@ -70,11 +70,9 @@ impl<T> Entries<T> {
             // capacity if that is more than needed.
             let doubled = self.capacity().saturating_mul(2);
             let needed = self.len().saturating_add(additional);
-            let reserved = Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled));
-            if reserved
-                .and_then(|()| self.turns.try_reserve(additional))
-                .is_err()
-            {
+            let values = Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled));
+            let turns = self.turns.try_reserve(additional);
+            if values.and(turns).is_err() {
                 panic!("not enough memory for {additional} more values in a delay queue");
             }
         }

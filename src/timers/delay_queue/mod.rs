@@ -13,9 +13,16 @@ use std::{
 };
 
 use futures_core::Stream;
-use tokio::{task::coop, time::Instant};
+use tokio::time::Instant;
 
-use crate::{engine::clock::after, timers::waiter::Waiter, wheel::Wheel};
+use crate::{
+    engine::clock::after,
+    timers::{
+        sleep::{HadBudget, spend_budget},
+        waiter::Waiter,
+    },
+    wheel::Wheel,
+};
 use entries::Entries;
 use timer::QueueTimer;
 
@@ -396,10 +403,7 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
-        if !coop::has_budget_remaining() {
-            // This wakes the task, which then has a new budget.
-            drop(ready!(coop::poll_proceed(cx)));
-        }
+        ready!(HadBudget(false).poll(cx));
         loop {
             let Some(first) = self.entries.first() else {
                 self.timer.unset();
@@ -407,9 +411,7 @@ impl<T> DelayQueue<T> {
                 return Poll::Ready(None);
             };
             if first <= self.reached {
-                if let Poll::Ready(budget) = coop::poll_proceed(cx) {
-                    budget.made_progress();
-                }
+                let _ = spend_budget(cx);
                 self.waiter.stop_waiting(cx);
                 return Poll::Ready(self.entries.take_first());
             }

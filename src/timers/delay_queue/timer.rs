@@ -24,21 +24,13 @@ pub(super) struct QueueTimer {
     created: Instant,
     /// Out of the wheel while the timer is not set.
     sleep: Sleep,
-    /// On a test's clock, one of Tokio's sleeps for the same instant. On such a clock the wheel's turns come
-    /// after everything else that is due, so a test that has slept until that instant would not find its
-    /// queue woken, as it finds tokio-util's.
-    beside: Option<Beside>,
+    /// On a test's clock, the current runtime and one of Tokio's sleeps for the same instant, or for an
+    /// earlier one if that is too far away for Tokio. On such a clock the wheel's turns come after everything
+    /// else that is due, so a test that has slept until that instant would not find its queue woken, as it
+    /// finds tokio-util's.
+    beside: Option<(Id, Pin<Box<time::Sleep>>)>,
     /// The deadline for which the timer is set. The timer fires later if the deadline was rounded up.
     pub(super) deadline: Option<Instant>,
-}
-
-/// One of Tokio's sleeps.
-#[derive(Debug)]
-struct Beside {
-    runtime: Id,
-    due: Instant,
-    /// Elapses earlier than that if it is too far away for Tokio.
-    sleep: Pin<Box<time::Sleep>>,
 }
 
 impl QueueTimer {
@@ -52,8 +44,8 @@ impl QueueTimer {
         }
     }
 
-    /// Reads the clock by which the queue's entries come due: that of the runtime which the wheel was given or
-    /// else, in fewer instructions than by the wheel, that of the caller.
+    /// Reads the clock by which the queue's entries come due: that of the runtime which the wheel was given
+    /// or else, in fewer instructions than by the wheel, that of the caller.
     #[inline]
     pub(super) fn now(&self) -> Instant {
         if self.sleep.timer.shared().builder_runtime().is_some() {
@@ -77,11 +69,8 @@ impl QueueTimer {
         let mut due = deadline;
         if may_be_paused {
             due = self.whole_milliseconds(deadline);
-            self.beside = Some(Beside {
-                runtime: Handle::current().id(),
-                due,
-                sleep: Box::pin(time::sleep_until(bounded(due, now))),
-            });
+            let sleep = Box::pin(time::sleep_until(bounded(due, now)));
+            self.beside = Some((Handle::current().id(), sleep));
         }
         self.sleep.reset_at(due);
         self.deadline = Some(deadline);
@@ -109,28 +98,32 @@ impl QueueTimer {
     #[track_caller]
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if Pin::new(&mut self.sleep).poll(cx).is_pending() {
-            let beside = self.beside.as_mut();
-            ready!(beside.map_or(Poll::Pending, |beside| beside.poll(cx)));
+            let Some(beside) = &mut self.beside else {
+                return Poll::Pending;
+            };
+            ready!(poll_beside(beside, self.sleep.deadline(), cx));
         }
         self.unset();
         Poll::Ready(())
     }
 }
 
-impl Beside {
-    /// Polls the sleep if the caller is in its runtime. Elsewhere, that runtime may have ended.
-    #[cold]
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !Handle::try_current().is_ok_and(|here| here.id() == self.runtime) {
-            return Poll::Pending;
+/// Waits until `due`, if the caller is in the runtime of this sleep. Elsewhere, that runtime may have ended.
+#[cold]
+fn poll_beside(
+    (runtime, sleep): &mut (Id, Pin<Box<time::Sleep>>),
+    due: Instant,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    if !Handle::try_current().is_ok_and(|here| here.id() == *runtime) {
+        return Poll::Pending;
+    }
+    loop {
+        ready!(sleep.as_mut().poll(cx));
+        if sleep.deadline() == due {
+            return Poll::Ready(());
         }
-        loop {
-            ready!(self.sleep.as_mut().poll(cx));
-            if self.sleep.deadline() == self.due {
-                return Poll::Ready(());
-            }
-            self.sleep.as_mut().reset(bounded(self.due, Instant::now()));
-        }
+        sleep.as_mut().reset(bounded(due, Instant::now()));
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is
 //! restarted there and then, so on the real clock traffic does not wake the task. The entry owns a reference
-//! to the timer's state until the timer is dropped. The handles own one too, because the last touch lies there.
+//! to the timer's state until the timer is dropped. The handles own one too, because the last touch lies
+//! there.
 
 use std::{
     fmt,
@@ -89,6 +90,7 @@ impl Wheel {
 /// assert!(touched.elapsed() >= Duration::from_millis(20));
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct IdleTimer {
     watch: Arc<Watch>,
@@ -104,7 +106,7 @@ pub struct IdleTimer {
 /// let handle = idle.handle();
 /// handle.clone().touch();
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct IdleHandle {
     /// The timer by which the activity was created.
     first: Arc<Watch>,
@@ -143,8 +145,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.handle.touch();
         // Whoever sees that nothing is busy any more sees the touch too.
-        let activity = self.handle.first.activity();
-        activity.busy.fetch_sub(1, Ordering::Release);
+        self.handle.first.activity().busy.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -217,11 +218,10 @@ impl IdleHandle {
     /// # }
     /// ```
     pub fn touch(&self) {
-        // Two threads may get here in either order, and the later touch counts.
         let activity = self.first.activity();
-        activity
-            .touched
-            .fetch_max(activity.wheel.now().0, Ordering::Relaxed);
+        let now = activity.wheel.now();
+        // Two threads may get here in either order, and the later touch counts.
+        activity.touched.fetch_max(now.0, Ordering::Relaxed);
     }
 
     /// Keeps the handle's timers from elapsing until the returned guard is dropped, which is a
@@ -271,14 +271,6 @@ impl IdleHandle {
     pub fn busy(&self) -> Busy {
         self.first.activity().busy.fetch_add(1, Ordering::Relaxed);
         Busy { handle: self.clone() }
-    }
-}
-
-impl fmt::Debug for IdleHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdleHandle")
-            .field("activity", self.first.activity())
-            .finish()
     }
 }
 
@@ -380,7 +372,8 @@ impl Wake for Watch {
         // If the timer is being polled, the task has to poll it again.
         if let Some(mut sleep) = try_lock(&self.sleep) {
             let timer = &mut sleep.timer;
-            // One that has completed or was dropped stays so, and without its engine, the task has to poll it.
+            // One that has completed or was dropped stays so, and without its engine, the task has to poll
+            // it.
             if timer.is_waiting() && !timer.has_lost_engine() {
                 let deadline = self.deadline_of(timer);
                 let woken = timer.reset(deadline, Moment::ZERO);
@@ -436,18 +429,16 @@ impl Drop for IdleTimer {
         // The entry has this timer as its waker, and would keep it alive.
         let entry = lock(&self.watch.sleep).timer.end();
         drop(entry);
-        // Unless this was the last reference, which drops the waker with the rest.
-        if Arc::strong_count(&self.watch) > 1 {
-            drop(self.watch.take_task());
-        }
+        // A handle of the timer keeps its state, and is to keep no task alive.
+        drop(self.watch.take_task());
     }
 }
 
-impl fmt::Debug for IdleTimer {
+impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdleTimer")
-            .field("duration", &self.watch.duration.to_duration())
-            .field("activity", self.watch.activity())
+        f.debug_struct("Watch")
+            .field("duration", &self.duration.to_duration())
+            .field("activity", self.activity())
             .finish_non_exhaustive()
     }
 }

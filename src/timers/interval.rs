@@ -21,10 +21,10 @@ const PUNCTUAL: Nanos = Nanos(5_000_000);
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
     ///
-    /// The first tick completes at the next tick of the wheel, as a zero duration of [`sleep`](Wheel::sleep) does. A tick is never
-    /// early, and less than one tick of the wheel late plus its slack and the runtime's own delay. With a
-    /// period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due
-    /// complete at once. Like a [`sleep`](Wheel::sleep), an interval is never refused.
+    /// The first tick completes at the next tick of the wheel, as a zero duration of [`sleep`](Wheel::sleep)
+    /// does. A tick is never early, and less than one tick of the wheel late plus its slack and the runtime's
+    /// own delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval
+    /// that are due complete at once. Like a [`sleep`](Wheel::sleep), an interval is never refused.
     ///
     /// # Cancellation
     ///
@@ -199,15 +199,11 @@ impl Interval {
         let late = now.since(tick);
         let wheel_tick = Nanos::of(timer.shared().settings.tick_duration);
         // The time by which the deadline was rounded up, to a longer tick or for its slack, does not count as
-        // late. Nor does it for the following ticks, until they are on time. Tokio rounds up to a
-        // millisecond, and counts that time.
+        // late. Nor does it for the following ticks, until they are on time. Less than a millisecond counts,
+        // because Tokio rounds up to one and counts that time.
         self.rounded_up_to = self.rounded_up_to.max(tick.after(timer.rounded_up_by()));
         let rounding = self.rounded_up_to.since(tick);
-        let rounding = if wheel_tick > Nanos::MILLISECOND {
-            rounding
-        } else {
-            rounding.to_multiple_of(wheel_tick)
-        };
+        let rounding = rounding.to_multiple_of(wheel_tick.min(Nanos::MILLISECOND));
         let is_missed = late > PUNCTUAL.max(wheel_tick) && late.saturating_sub(rounding) > PUNCTUAL;
         let period = Nanos::of(self.period);
         let next = if is_missed {
@@ -240,7 +236,8 @@ impl Interval {
         self.counts_from = Some(now);
     }
 
-    /// Resets the interval to tick at the next tick of the wheel, as a zero duration of [`Wheel::sleep`] completes.
+    /// Resets the interval to tick at the next tick of the wheel, as a zero duration of [`Wheel::sleep`]
+    /// completes.
     ///
     /// # Examples
     ///

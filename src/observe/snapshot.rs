@@ -12,9 +12,9 @@ use crate::{
 /// labelled timeouts.
 ///
 /// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is
-/// exact: the sums over `due_within`, `levels`, `shards` and `engines` each equal `pending`. While timers are started
-/// and ended, each number of one shard was true at some moment of the reading, and the others are sums of
-/// these.
+/// exact: the sums over `due_within`, `levels`, `shards` and `engines` each equal `pending`. While timers are
+/// started and ended, each number of one shard was true at some moment of the reading, and the others are
+/// sums of these.
 ///
 /// # Examples
 ///
@@ -208,8 +208,8 @@ impl Wheel {
 }
 
 impl Snapshot {
-    /// Adds the timers of a shard, but for its spares, which are told by the ticks at which their entries are due.
-    /// Returns how many there are.
+    /// Adds the timers of a shard, but for its spares, which are told by the ticks at which their entries are
+    /// due. Returns how many there are.
     fn add(&mut self, shard: &Shard) -> usize {
         let mut spares: Vec<_> = shard.spares.dues().map(|due| shard.clock.tick_at(due)).collect();
         let mut pending = 0;

@@ -29,8 +29,8 @@ impl Wheel {
     /// [`Builder::slack`](crate::Builder::slack) says otherwise. A duration of more than 30 years is taken as
     /// 30 years.
     ///
-    /// A zero duration completes at the next tick, so that other tasks run first, as with Tokio's sleep at the
-    /// next millisecond.
+    /// A zero duration completes at the next tick, so that other tasks run first, as with Tokio's sleep at
+    /// the next millisecond.
     ///
     /// A sleep is never refused: neither [`max_pending`](crate::Builder::max_pending) nor a
     /// [`shutdown`](Wheel::shutdown) applies to it. It waits on the runtime that first polls it, and if that
@@ -66,8 +66,8 @@ impl Wheel {
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
     /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and
-    /// less than one tick late plus its slack and the runtime's own delay. If the tick of `deadline` has begun,
-    /// it completes at the first poll. Like [`sleep`](Wheel::sleep), it is never refused.
+    /// less than one tick late plus its slack and the runtime's own delay. If the tick of `deadline` has
+    /// begun, it completes at the first poll. Like [`sleep`](Wheel::sleep), it is never refused.
     ///
     /// # Cancellation
     ///
@@ -102,10 +102,10 @@ impl Wheel {
 /// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until
 /// the sleep is [moved](Sleep::reset_at).
 ///
-/// A task that polls a sleep by hand has to poll it at every wake-up, as `select!` does. The task may be woken
-/// before the deadline, because the sleep waits in the place of an earlier timer of the task or has been moved
-/// to a later deadline, and only that poll has the task woken again. A task that looks at the clock instead
-/// may not be woken at the deadline.
+/// A task that polls a sleep by hand has to poll it at every wake-up, as `select!` does. The task may be
+/// woken before the deadline, because the sleep waits in the place of an earlier timer of the task or has
+/// been moved to a later deadline, and only that poll has the task woken again. A task that looks at the
+/// clock instead may not be woken at the deadline.
 ///
 /// # Examples
 ///
@@ -245,8 +245,8 @@ impl Sleep {
     /// deadline comes. An earlier deadline moves the timer at once. The task that last polled the sleep is
     /// woken at the new deadline, or within this call if that has passed. It may also be woken once at an old
     /// deadline, and is woken at the new one only if it polls the sleep then, as at every wake-up. A sleep
-    /// that had completed must be polled again to wait for the new deadline; if that has passed, the next poll
-    /// completes it.
+    /// that had completed must be polled again to wait for the new deadline; if that has passed, the next
+    /// poll completes it.
     ///
     /// # Examples
     ///
@@ -288,8 +288,8 @@ impl Sleep {
         self.reset_to(now.after(Nanos::of(duration)), now);
     }
 
-    /// Moves the sleep to a deadline. `known_past` is a moment that has passed, or [`Moment::ZERO`]. Wakes the
-    /// waiting task if the deadline has passed.
+    /// Moves the sleep to a deadline. `known_past` is a moment that has passed, or [`Moment::ZERO`]. Wakes
+    /// the waiting task if the deadline has passed.
     #[inline]
     pub(crate) fn reset_to(&mut self, deadline: Moment, known_past: Moment) {
         let Sleep { timer, resource } = self;
@@ -314,8 +314,8 @@ impl Sleep {
         polled
     }
 
-    /// Polls the sleep on the task's budget, but has it wake by the wakers that `waker` makes, and no others, as
-    /// [`Timer::poll_with`] does.
+    /// Polls the sleep on the task's budget, but has it wake by the wakers that `waker` makes, and no others,
+    /// as [`Timer::poll_with`] does.
     #[track_caller]
     pub(crate) fn poll_with(
         &mut self,

@@ -27,9 +27,10 @@ impl Wheel {
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once. The entries of two cancelled timers
-    /// of a task may stay in the wheel on each thread for the task's next timers, until they are due at the
-    /// latest. While they stay, they keep a clone of the task's waker, and they do not count as pending.
+    /// Dropping the timeout drops the future and cancels the timer at once. The entries of two cancelled
+    /// timers of a task may stay in the wheel on each thread for the task's next timers, until they are due
+    /// at the latest. While they stay, they keep a clone of the task's waker, and they do not count as
+    /// pending.
     ///
     /// # Panics
     ///
@@ -141,9 +142,9 @@ impl Wheel {
 }
 
 /// Defines the future of a timeout, with a constructor and the methods of Tokio's timeout. It has a timer of
-/// type `Sleep`, `TrySleep` or `LabelledTimer`, and fails with the error that `$Error::after` makes of the timer's
-/// outcome. `$made` is the expression that creates a timeout in the examples. `$begin_poll` is a method that
-/// the timer needs called before its future is polled, because it counts polls.
+/// type `Sleep`, `TrySleep` or `LabelledTimer`, and fails with the error that `$Error::after` makes of the
+/// timer's outcome. `$made` is the expression that creates a timeout in the examples. `$begin_poll` is a
+/// method that the timer needs called before its future is polled, because it counts polls.
 macro_rules! wraps_a_future {
     ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal $(, $begin_poll:ident)?) => {
         pin_project_lite::pin_project! {
@@ -227,8 +228,8 @@ macro_rules! wraps_a_future {
 
             /// Returns the instant at which the timeout is due.
             ///
-            /// Before its first pending poll, a timeout of a duration is due that long after now, because that
-            /// is what a poll now would make of it.
+            /// Before its first pending poll, a timeout of a duration is due that long after now, because
+            /// that is what a poll now would make of it.
             ///
             /// # Examples
             ///
@@ -253,10 +254,10 @@ macro_rules! can_be_moved {
         impl<F> $timeout<F> {
             /// Moves the timeout to another deadline, whether or not it has been polled.
             ///
-            /// This is what [`Sleep::reset_at`](crate::Sleep::reset_at) does for a sleep: a later deadline costs
-            /// one store, and an earlier one moves the timer at once. The task that last polled the timeout is
-            /// woken at the new deadline, or within this call if that has passed. One that has elapsed, or whose
-            /// duration overflowed the clock, waits for the new deadline once it is polled.
+            /// This is what [`Sleep::reset_at`](crate::Sleep::reset_at) does for a sleep: a later deadline
+            /// costs one store, and an earlier one moves the timer at once. The task that last polled the
+            /// timeout is woken at the new deadline, or within this call if that has passed. One that has
+            /// elapsed, or whose duration overflowed the clock, waits for the new deadline once it is polled.
             ///
             /// # Examples
             ///

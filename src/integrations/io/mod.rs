@@ -13,8 +13,8 @@
 //! - a **write timeout** does what it says, because hyper writes only when it has something to write.
 //!
 //! For a server, use the package [`tickwheel-hyper`](https://docs.rs/tickwheel-hyper), whose
-//! `ConnectionLimits` know for whom hyper waits. Without it, set a write timeout, and let hyper and the layers
-//! of [`tower`](crate::tower) limit what they can:
+//! `ConnectionLimits` know for whom hyper waits. Without it, set a write timeout, and let hyper and the
+//! layers of [`tower`](crate::tower) limit what they can:
 //!
 //! | a server waits for | without `tickwheel-hyper` | what that misses | `ConnectionLimits` |
 //! | --- | --- | --- | --- |

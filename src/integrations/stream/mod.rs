@@ -87,8 +87,9 @@ pub trait WheelStreamExt: Stream {
     /// Yields an error at every tick of `interval` at which no item has come, as tokio-stream's
     /// `timeout_repeating` does.
     ///
-    /// Each item resets the interval. The interval's first tick completes at once, unless the interval was
-    /// created by [`Wheel::interval_at`]. Errors are as precise as the interval's ticks.
+    /// Each item resets the interval. The interval's first tick completes at the next tick of the wheel,
+    /// unless the interval was created by [`Wheel::interval_at`]. Errors are as precise as the interval's
+    /// ticks.
     ///
     /// # Cancel safety
     ///

@@ -6,7 +6,7 @@ use futures_util::{
     FutureExt,
     future::{Either, select},
 };
-use redis::FromRedisValue;
+use redis::{FromRedisValue, Value};
 use tickwheel::Wheel;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
@@ -22,7 +22,7 @@ use crate::{
         erased::AnyConnection,
         names::{Nonce, Tag},
         retry::{Backoff, ask, within},
-        script::{Call, Script, parse},
+        script::{Call, Script},
     },
     timers,
 };
@@ -249,7 +249,7 @@ impl Calls {
     }
 
     async fn send<T: FromRedisValue>(&self, call: &Call) -> Result<T, Error> {
-        parse(self.client.server.send(call).await?)
+        read(self.client.server.send(call).await?)
     }
 
     /// Returns the slot of the lease's keys.
@@ -290,11 +290,16 @@ pub struct Holder {
 pub(super) async fn find_holder(server: &dyn AnyConnection, tag: &Tag) -> Result<Option<Holder>, Error> {
     let deadline = Instant::now() + HOLDER_LIMIT;
     let found: Option<(u64, Option<u64>)> =
-        ask(server, HOLDER.on(tag), HOLDER_ATTEMPT, deadline, parse).await?;
+        ask(server, HOLDER.on(tag), HOLDER_ATTEMPT, deadline, read).await?;
     Ok(found.map(|(token, left)| Holder {
         token,
         expires_in: left.map_or(Duration::MAX, Duration::from_millis),
     }))
+}
+
+/// Reads an answer. One that is none of our scripts' is asked for again, as after any passing error.
+fn read<T: FromRedisValue>(answer: Value) -> Result<T, Error> {
+    redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
 }
 
 /// Returns the channel on which releases are published.

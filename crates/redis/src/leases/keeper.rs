@@ -43,6 +43,9 @@ impl Keepers {
             work = work.take().and_then(|work| Some(keeper.send(work).err()?.0));
             work.is_none()
         };
+        if self.by_runtime.get(runtime.id(), &mut hand_over) == Some(true) {
+            return;
+        }
         for _ in 0..ATTEMPTS {
             if self.keeper(&runtime).get(&mut hand_over) == Some(true) {
                 return;

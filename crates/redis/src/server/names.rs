@@ -136,7 +136,7 @@ pub(crate) struct CallNames {
 #[derive(Clone, Debug)]
 pub(crate) struct CallName {
     pub(crate) sequence: String,
-    /// The token under which the jobs of a take are held.
+    /// The call's own name, as the token of what it takes.
     pub(crate) token: Arc<str>,
 }
 

@@ -173,8 +173,8 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 
 /// Reads an answer. The error of one that no script of ours gives does not show it.
 pub(crate) fn parse<T: FromRedisValue>(answer: Value) -> Result<T, Error> {
-    let error = unexpected(&answer);
-    redis::from_redis_value(answer).map_err(|_| error)
+    let form = form(&answer);
+    redis::from_redis_value(answer).map_err(|_| of_form(form))
 }
 
 /// Returns a text that another program may have stored.
@@ -182,20 +182,27 @@ pub(crate) fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may
-/// contain payloads.
+/// Returns the error for an answer that none of our scripts gives.
 pub(crate) fn unexpected(answer: &Value) -> Error {
-    let form = match answer {
-        Value::Nil => "nothing".to_owned(),
-        Value::Int(_) => "an integer".to_owned(),
-        Value::BulkString(bytes) => format!("a string of {} bytes", bytes.len()),
-        Value::Array(values) => format!("an array of {} elements", values.len()),
-        _ => "an answer of another type".to_owned(),
-    };
+    of_form(form(answer))
+}
+
+/// What an answer is and its size. It may contain payloads, which no error shows.
+fn form(answer: &Value) -> (&'static str, usize) {
+    match answer {
+        Value::Nil => ("nothing", 0),
+        Value::Int(_) => ("an integer", 1),
+        Value::BulkString(bytes) => ("a string", bytes.len()),
+        Value::Array(values) => ("an array", values.len()),
+        _ => ("an answer of another type", 1),
+    }
+}
+
+fn of_form((form, size): (&'static str, usize)) -> Error {
     Error::Redis(RedisError::from((
         ErrorKind::UnexpectedReturnType,
         "not the answer of this script",
-        form,
+        format!("{form} of size {size}"),
     )))
 }
 

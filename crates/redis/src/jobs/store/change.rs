@@ -291,7 +291,20 @@ mod tests {
 
     #[test]
     fn the_scripts_name_the_same_arguments() {
-        let job = &*JobLease::new("id".to_owned(), 0, "token".into(), Instant::now());
+        let now = Instant::now();
+        let lease = JobLease::new("id".to_owned(), 0, "token".into(), now);
+        let claim = Claim {
+            lease: lease.clone(),
+            payload: Vec::new(),
+            size: 0,
+            attempts: 0,
+            was_tried: false,
+            due: 0,
+            due_at: now,
+            overdue: Duration::ZERO,
+            since: now,
+        };
+        let job = &*lease;
         let (id, time, error, attempts) = ("id", Duration::ZERO, "", 1);
         let changes = [
             names(start(job, time, attempts)),
@@ -300,8 +313,8 @@ mod tests {
             names(retry(job, time, error)),
             names(bury(job, error)),
             names(snooze(job, time)),
-            names(undo_attempt(job)),
-            names(finish("give_back", job, [])),
+            names(undo_start(&claim)),
+            names(give_back(&claim)),
             names(unfetched(job, attempts)),
             names(confirm(job)),
             names(cancel(id)),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::{try_join, try_join_all};
-use redis::FromRedisValue;
+use redis::{FromRedisValue, Value};
 use tokio::time::Instant;
 
 use super::queue::Queue;
@@ -162,9 +162,7 @@ async fn read(queue: &Queue, partition: usize, set: &str, offset: usize) -> Resu
 /// Returns the job of that id, if there is one.
 pub(crate) async fn job(queue: &Queue, id: &str) -> Result<Option<JobInfo>, Error> {
     let call = GET.on(&queue.partition(id).tag).named([("id", id.to_owned())]);
-    let answer = queue.ask(call).await?;
-    let unexpected = unexpected(&answer);
-    let found: Vec<(String, u64, u32, Vec<u8>)> = parse(answer)?;
+    let found: Vec<(String, u64, u32, Vec<u8>)> = parse(queue.ask(call).await?)?;
     let Some((state, due, attempts, error)) = found.into_iter().next() else {
         return Ok(None);
     };
@@ -172,7 +170,7 @@ pub(crate) async fn job(queue: &Queue, id: &str) -> Result<Option<JobInfo>, Erro
         "waiting" => (JobState::Waiting, attempts + 1),
         "running" => (JobState::Running, attempts.max(1)),
         "dead" => (JobState::Dead, attempts.max(1)),
-        _ => return Err(unexpected),
+        _ => return Err(unexpected(&Value::BulkString(state.into()))),
     };
     Ok(Some(JobInfo {
         state,
@@ -205,7 +203,7 @@ pub(crate) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob
             let page = DEAD.on(&partition.tag).named([
                 ("offset", offset.to_string()),
                 ("wanted", (limit - offset).to_string()),
-                ("bytes", PAGE.to_string()),
+                ("bytes_left", PAGE.to_string()),
             ]);
             let page: Vec<Buried> = parse(queue.ask(page).await?)?;
             if page.is_empty() {

@@ -18,6 +18,7 @@ use tokio::{runtime::Handle, time::Instant};
 use super::{
     batcher::{Batcher, Operation},
     change::{self, Change},
+    fetch::Fetches,
     nearby::Nearby,
 };
 use crate::{
@@ -50,6 +51,7 @@ pub(crate) struct Queue {
     /// As many as the settings say, unless `check` refuses that.
     pub(crate) partitions: Vec<Partition>,
     pub(crate) settings: HandleSettings,
+    fetches: Fetches,
     /// The workers of this handle and its clones.
     pub(crate) nearby: Arc<Nearby>,
     opened: FirstUse,
@@ -116,6 +118,7 @@ impl Queue {
             name,
             partitions,
             settings,
+            fetches: Fetches::default(),
             nearby,
             opened: FirstUse::default(),
             may_publish: AtomicBool::new(true),
@@ -212,18 +215,19 @@ impl Queue {
         ask(&*self.server, call, attempt, deadline, Ok).await
     }
 
-    /// Fetches a payload that was too large for the answer to a take. Returns `None` if the job is not held
-    /// under that token any more.
+    /// Fetches a payload that was too large for the answer to a take, in its turn. Returns `None` if the job is
+    /// not held under that token any more.
     pub(crate) async fn fetch(
         &self,
         partition: usize,
         id: &str,
         token: &str,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let deadline = Instant::now() + self.settings.answer_within;
+        let limit = self.settings.answer_within;
+        let _permit = self.fetches.permit(limit).await;
         let arguments = [("id", id.to_owned()), ("token", token.to_owned())];
         let call = FETCH.on(&self.partitions[partition].tag).named(arguments);
-        parse(self.ask_until(call, deadline).await?)
+        parse(self.ask_until(call, Instant::now() + limit).await?)
     }
 
     /// Returns how long a call is retried while Redis does not answer.

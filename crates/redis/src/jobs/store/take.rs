@@ -68,7 +68,7 @@ pub(crate) async fn send(
         ("allowed", settings.attempts.to_string()),
         ("resent", u8::from(take.is_resent).to_string()),
         ("largest", queue.settings.max_payload.to_string()),
-        ("bytes", take.bytes.to_string()),
+        ("bytes_left", take.bytes.to_string()),
         ("worker", take.ear.map_or(String::new(), |ear| ear.to_string())),
     ]);
     let limit = queue.settings.answer_within.min(settings.lease);

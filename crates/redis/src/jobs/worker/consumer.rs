@@ -39,7 +39,7 @@ impl Consumer {
     }
 
     /// Records that a job has left its place.
-    pub(super) fn free_place(&mut self) {
+    pub(super) fn vacate(&mut self) {
         self.taken -= 1;
     }
 
@@ -83,7 +83,7 @@ mod tests {
             );
             consumer.fetch(Instant::now());
         }
-        consumer.free_place();
+        consumer.vacate();
         assert_eq!(consumer.free_places(0), 1);
     }
 
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((consumer.free_places(0), consumer.free_places(1)), (1, 0));
         consumer.fetch(Instant::now());
         assert_eq!(consumer.free_places(0), 0);
-        consumer.free_place();
+        consumer.vacate();
         assert_eq!(consumer.free_places(0), 1);
         consumer.places = Some(500);
         assert_eq!(consumer.free_places(0), STARTS);

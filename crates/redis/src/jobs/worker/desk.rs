@@ -318,10 +318,10 @@ impl Desk {
 
     /// Stops renewing a job that is being finished or was dropped, and starts another one in its place.
     /// Returns whether it was renewed and not lost until now.
-    pub(super) fn free_place(self: &Arc<Self>, lease: &Arc<JobLease>) -> bool {
+    pub(super) fn vacate(self: &Arc<Self>, lease: &Arc<JobLease>) -> bool {
         let was_held = self.held.remove(lease);
         let mut state = self.state.lock();
-        state.consumer.free_place();
+        state.consumer.vacate();
         let starts = self.start(&mut state);
         drop(state);
         self.send(starts);

@@ -161,7 +161,7 @@ impl Engine {
                 due = self.stock.due() => desk.add(due),
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
-                    desk.add(self.stock.hold(claims));
+                    desk.add(self.stock.add(claims));
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
                 is_alive = sleep_until(wheel, next) => {
@@ -180,7 +180,8 @@ impl Engine {
         let wheel = &desk.queue.wheel;
         self.takes.unlist();
         loop {
-            if wheel.is_shutdown() {
+            let is_shutdown = wheel.is_shutdown();
+            if is_shutdown {
                 desk.end();
             }
             self.stock.give_back_all();
@@ -204,7 +205,7 @@ impl Engine {
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
                 () = desk.given_back.wait(), if !has_given_back => {}
-                _ = sleep_until(wheel, next), if !wheel.is_shutdown() => {}
+                _ = sleep_until(wheel, next), if !is_shutdown => {}
             }
         }
     }

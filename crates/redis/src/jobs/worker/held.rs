@@ -187,61 +187,52 @@ impl HeldLeases {
             .map(|held| held.lease.validity.until())
             .min();
         state.expire_at = first.unwrap_or(now + self.lease);
-        let renewals = if is_due {
+        let mut to_renew = Vec::new();
+        if is_due {
             let period = jittered(self.lease / 3);
             state.renewed_at = now;
             state.renew_at = now + if is_told { period } else { period.min(RENEW_UNTOLD) };
-            self.renew_all(&mut state)
-        } else {
-            Vec::new()
-        };
+            to_renew = state.begin_renewals();
+        }
         drop(state);
         self.stats.lost.add(lost.len() as u64);
         for held in &lost {
             held.lease.validity.lose();
         }
-        (renewals, lost.iter().filter_map(|held| held.on_wheel).collect())
+        let renewals = to_renew
+            .into_iter()
+            .map(|(job, limit)| (job.partition, self.renewal(job, limit)));
+        (
+            renewals.collect(),
+            lost.iter().filter_map(|held| held.on_wheel).collect(),
+        )
     }
 
-    fn renew_all(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
-        let (mut renewals, mut was_renewing) = (Vec::new(), false);
-        for held in state.leases.values_mut() {
-            if mem::replace(&mut held.is_renewing, true) {
-                was_renewing = true;
-            } else {
-                renewals.push((held.lease.partition, self.renewal(held)));
-            }
-        }
-        if mem::take(&mut state.may_be_cancelled) && was_renewing {
-            // The renewal in flight may have been carried out before the job was cancelled.
-            state.renew_soon();
-        }
-        renewals
-    }
-
-    fn renewal(self: &Arc<Self>, held: &HeldLease) -> Operation {
-        let (this, job) = (self.clone(), held.lease.clone());
+    /// Returns the renewal of a job that may take until `limit`.
+    fn renewal(self: &Arc<Self>, job: Arc<JobLease>, limit: Option<Instant>) -> Operation {
         let until = job.validity.until();
-        let lease = match held.time_limit {
+        let mut lease = self.lease;
+        if limit.is_some_and(|limit| limit <= until) {
             // One that lasts for as long as the job may take is not extended.
-            Some((limit, _)) if limit <= until => {
-                let left = until.saturating_duration_since(Instant::now());
-                self.lease
-                    .min(left + margin(self.lease, self.wheel.tick_duration()))
-            }
-            _ => self.lease,
-        };
-        Operation::new(renew(&job, lease), until, move |hold| {
-            this.renewed(&job, lease, hold)
-        })
+            let left = until.saturating_duration_since(Instant::now());
+            lease = lease.min(left + margin(lease, self.wheel.tick_duration()));
+        }
+        let (this, change) = (self.clone(), renew(&job, lease));
+        Operation::new(change, until, move |hold| this.renewed(&job, lease, hold))
     }
 
     /// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed;
     /// otherwise the lease expires.
     fn renewed(&self, job: &Arc<JobLease>, lease: Duration, hold: Result<Hold, Error>) {
-        if let Ok(Hold::Since(sent)) = hold {
-            job.validity
-                .extend(sent + valid_for(lease, self.wheel.tick_duration()));
+        match hold {
+            Ok(Hold::Since(sent)) => {
+                self.stats.renewals.renewed.increment();
+                job.validity
+                    .extend(sent + valid_for(lease, self.wheel.tick_duration()));
+            }
+            // Before the engine is told to look for lost leases.
+            Ok(Hold::Refused) => job.validity.lose(),
+            Err(_) => self.stats.renewals.failed.increment(),
         }
         let is_refused = matches!(hold, Ok(Hold::Refused));
         let mut state = self.state.lock();
@@ -250,13 +241,8 @@ impl HeldLeases {
             held.is_renewing = false;
         }
         drop(state);
-        match hold {
-            Ok(Hold::Since(_)) => self.stats.renewals.renewed.increment(),
-            Ok(Hold::Refused) => {
-                job.validity.lose();
-                self.nearby.has_work.notify_one();
-            }
-            Err(_) => self.stats.renewals.failed.increment(),
+        if is_refused {
+            self.nearby.has_work.notify_one();
         }
     }
 }
@@ -283,6 +269,23 @@ impl State {
         lost.into_iter()
             .filter_map(|address| self.remove(address))
             .collect()
+    }
+
+    /// Returns the leases of which no renewal is in flight, each with until when its job may take.
+    fn begin_renewals(&mut self) -> Vec<(Arc<JobLease>, Option<Instant>)> {
+        let (mut begun, mut was_renewing) = (Vec::new(), false);
+        for held in self.leases.values_mut() {
+            if mem::replace(&mut held.is_renewing, true) {
+                was_renewing = true;
+            } else {
+                begun.push((held.lease.clone(), held.time_limit.map(|(limit, _)| limit)));
+            }
+        }
+        if mem::take(&mut self.may_be_cancelled) && was_renewing {
+            // The renewal in flight may have been carried out before the job was cancelled.
+            self.renew_soon();
+        }
+        begun
     }
 
     fn renew_soon(&mut self) {

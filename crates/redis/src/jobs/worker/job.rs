@@ -33,7 +33,7 @@ pub struct Job {
     claim: Claim,
     desk: Arc<Desk>,
     /// Whether its place is free for another job, because it is being finished or is over.
-    has_freed_place: AtomicBool,
+    has_vacated: AtomicBool,
     /// Whether the consumer has finished with it.
     is_over: AtomicBool,
 }
@@ -43,7 +43,7 @@ impl Job {
         Job {
             claim,
             desk,
-            has_freed_place: AtomicBool::new(false),
+            has_vacated: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
     }
@@ -183,7 +183,7 @@ impl Job {
         };
         let asked = queue.partitions[lease.partition].submit(change, deadline)?;
         // A job that is being finished is not renewed. The next one is started by the batch that finishes it.
-        let was_held = self.free_place();
+        let was_held = self.vacate();
         let finished = asked.await?;
         if was_held && finished == Finished::Lost {
             queue.nearby.stats.lost.increment();
@@ -197,8 +197,8 @@ impl Job {
 
     /// Frees the job's place for another, unless it has. Returns whether the job was renewed and not lost
     /// until now.
-    fn free_place(&self) -> bool {
-        !self.has_freed_place.swap(true, Ordering::Relaxed) && self.desk.free_place(&self.claim.lease)
+    fn vacate(&self) -> bool {
+        !self.has_vacated.swap(true, Ordering::Relaxed) && self.desk.vacate(&self.claim.lease)
     }
 
     /// Ends the job as dropping it does, though somebody may keep a clone of its `Arc`.
@@ -206,8 +206,8 @@ impl Job {
         if self.is_over.swap(true, Ordering::Relaxed) {
             return;
         }
-        let is_unfinished = !self.has_freed_place.load(Ordering::Relaxed);
-        self.free_place();
+        let is_unfinished = !self.has_vacated.load(Ordering::Relaxed);
+        self.vacate();
         self.claim.lease.validity.lose();
         if is_unfinished {
             self.confirm();

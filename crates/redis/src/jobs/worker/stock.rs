@@ -52,8 +52,8 @@ impl Stock {
         }
     }
 
-    /// Holds claims until they may be delivered. Returns those that may.
-    pub(super) fn hold(&mut self, claims: Vec<Claim>) -> Vec<Claim> {
+    /// Adds claims, to be held until they may be delivered. Returns those that may.
+    pub(super) fn add(&mut self, claims: Vec<Claim>) -> Vec<Claim> {
         let mut due_now = Vec::new();
         for claim in claims {
             self.desk.held.insert(&claim.lease);

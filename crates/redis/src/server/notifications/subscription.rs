@@ -172,10 +172,10 @@ impl Task {
                 // Nothing changes the client. The task ends with the subscription.
                 pending::<()>().await;
             }
-            if began.elapsed() >= LASTING {
-                // That a connection ends is nothing unusual. That the next one fails would be.
-                self.pauses = Pauses::default();
-            } else if !mem::replace(&mut self.pauses.are_logged, true) {
+            let lasted = began.elapsed();
+            self.pauses.record(lasted);
+            // That a connection ends which has lasted is nothing unusual.
+            if lasted < LASTING && !mem::replace(&mut self.pauses.was_logged, true) {
                 tracing::warn!(
                     %error,
                     "the subscription to Redis could not be made; it is tried again, and who waits looks by himself meanwhile"
@@ -304,7 +304,7 @@ struct Pauses {
     unreached: Backoff,
     refused: Backoff,
     /// Whether the first failure was logged.
-    are_logged: bool,
+    was_logged: bool,
 }
 
 impl Default for Pauses {
@@ -312,7 +312,16 @@ impl Default for Pauses {
         Pauses {
             unreached: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
             refused: Backoff::new(Duration::from_millis(200), Duration::from_secs(60)),
-            are_logged: false,
+            was_logged: false,
+        }
+    }
+}
+
+impl Pauses {
+    /// Records how long a connection lasted. After one that was a success, the pauses begin anew.
+    fn record(&mut self, lasted: Duration) {
+        if lasted >= LASTING {
+            *self = Pauses::default();
         }
     }
 }
@@ -337,5 +346,20 @@ mod tests {
         assert!(connections(minute, |pauses| pauses.refused) < 12);
         assert!(connections(hour, |pauses| pauses.refused) < 150);
         assert!(connections(minute, |pauses| pauses.unreached) > 50);
+    }
+
+    #[test]
+    fn they_begin_anew_after_a_connection_that_lasted() {
+        let mut pauses = Pauses {
+            was_logged: true,
+            ..Pauses::default()
+        };
+        for _ in 0..20 {
+            pauses.refused.next_pause();
+        }
+        pauses.record(Duration::ZERO);
+        assert!(pauses.was_logged && pauses.refused.next_pause() > Duration::from_secs(10));
+        pauses.record(LASTING);
+        assert!(!pauses.was_logged && pauses.refused.next_pause() <= Duration::from_millis(200));
     }
 }

@@ -188,9 +188,9 @@ end
 
 -- Counts an attempt to deliver a job that failed for its payload. It waits for a second, so that a worker
 -- which can may take it.
-local function fail(from, id, attempts, at, most, failure)
+local function fail(from, id, attempts, at, allowed, failure)
   attempts = exact(attempts + 1)
-  if tonumber(attempts) >= most then
+  if tonumber(attempts) >= allowed then
     bury(from, id, attempts, at, failure)
   else
     to_due(from, id, attempts, exact(now + 1000000), NEVER, failure)

@@ -11,9 +11,9 @@
 -- and 1 if it was delivered or has failed before; and a list of the jobs that cannot be delivered, each with
 -- its id and the reason.
 local token = unpack(ARGV, 3)
-local wanted, wanted_ahead, ahead, lease, allowed, resent, largest, bytes, worker = unpack(ARGV, 4)
+local wanted, wanted_ahead, ahead, lease, allowed, resent, largest, bytes_left, worker = unpack(ARGV, 4)
 wanted, wanted_ahead, ahead, lease, allowed = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(allowed)
-largest, bytes, resent = tonumber(largest), tonumber(bytes), resent == '1'
+largest, bytes_left, resent = tonumber(largest), tonumber(bytes_left), resent == '1'
 local stored, listed, claims, refused = 0, '', {}, {}
 
 -- The error of a job whose worker has died or was cut off, or that has taken longer than it may.
@@ -110,9 +110,9 @@ end
 
 local function add_job(id, size, attempts, at, job_allowed)
   local body = ''
-  if size <= bytes then
+  if size <= bytes_left then
     body = call('HGET', payload, id)
-    bytes = bytes - size
+    bytes_left = bytes_left - size
   end
   add(claims, id, body, exact(size), attempts, at, (job_allowed ~= NEVER or attempts ~= '0') and '1' or '0')
 end
@@ -138,12 +138,12 @@ end
 local returned = 0
 for _, id in ipairs(ended_jobs) do
   local owner, attempts, at, job_allowed = read(id)
-  -- Of one whose state is lost, it is not known.
-  local most = tonumber(job_allowed) or allowed
+  -- A job whose state is lost is judged by what this worker allows.
+  local attempts_allowed = tonumber(job_allowed) or allowed
   local waits = true
   if string.sub(owner, 1, 1) == '!' then
     waits = end_cancelled(running, id)
-  elseif tonumber(attempts) >= most then
+  elseif tonumber(attempts) >= attempts_allowed then
     waits = bury(running, id, attempts, at, RAN_OUT)
   else
     to_due(running, id, attempts, at, job_allowed, RAN_OUT)
@@ -185,7 +185,7 @@ if found[1] then
   local states = call('HMGET', state, unpack(names))
   local scores, after = {}, {}
   local till = exact(now + lease)
-  local whole = bytes
+  local whole = bytes_left
   for n, id in ipairs(names) do
     local _, attempts, _, job_allowed, failure = parse(states[n])
     local score = tonumber(found[2 * n])
@@ -201,7 +201,7 @@ if found[1] then
       why = 'its payload of ' .. size .. ' bytes is larger than the ' .. largest .. ' bytes that the worker accepts'
       fail(due, id, attempts, at, allowed, why)
       add(refused, id, why)
-    elseif size > bytes and size <= whole then
+    elseif size > bytes_left and size <= whole then
       -- The next take has room for it.
       break
     else

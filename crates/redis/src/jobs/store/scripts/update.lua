@@ -151,7 +151,7 @@ local function other_changes()
         'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
     end },
     retry = { from = { running }, act = function(from, id, given, attempts, at, allowed)
-      -- One that runs without a number, which no start leaves behind, is given one by its next start.
+      -- Each start stores how many are allowed. Where something else has removed that, it is tried again.
       if tonumber(attempts) >= (tonumber(allowed) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
       to_due_and_wake(from, id, attempts, exact(now + given.delay), allowed, given.failure)
     end },

@@ -199,11 +199,15 @@ impl Interval {
         let late = now.since(tick);
         let wheel_tick = Nanos::of(timer.shared().settings.tick_duration);
         // The time by which the deadline was rounded up, to a longer tick or for its slack, does not count as
-        // late. Nor does it for the following ticks, until they are on time. Less than a millisecond counts,
-        // because Tokio rounds up to one and counts that time.
+        // late. Nor does it for the following ticks, until they are on time. Tokio rounds up to a
+        // millisecond, and counts that time.
         self.rounded_up_to = self.rounded_up_to.max(tick.after(timer.rounded_up_by()));
         let rounding = self.rounded_up_to.since(tick);
-        let rounding = rounding.to_multiple_of(wheel_tick.min(Nanos::MILLISECOND));
+        let rounding = if wheel_tick > Nanos::MILLISECOND {
+            rounding
+        } else {
+            rounding.to_multiple_of(wheel_tick)
+        };
         let is_missed = late > PUNCTUAL.max(wheel_tick) && late.saturating_sub(rounding) > PUNCTUAL;
         let period = Nanos::of(self.period);
         let next = if is_missed {

@@ -1,6 +1,7 @@
 //! `DeadlineLayer`: runs each request in a deadline scope.
 
 use std::{
+    fmt,
     marker::PhantomData,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -168,51 +169,63 @@ impl<D, R, B> DeadlineLayer<D, R, B> {
     }
 }
 
+impl<D, R, B> fmt::Debug for DeadlineLayer<D, R, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadlineLayer").finish_non_exhaustive()
+    }
+}
+
+/// A service that handles each request inside a [`deadline`](crate::deadline) scope, created by a
+/// [`DeadlineLayer`].
+///
+/// The time counts from the call. Both the call of the inner service and its response future are in the
+/// scope, so a client inside may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on
+/// the global wheel. It does not include the time until the service is ready, and includes the bodies only if
+/// [`bodies`](DeadlineLayer::bodies) says so.
+///
+/// A request that arrives with no time left is refused without calling the inner service. What the inner
+/// service reserved in `poll_ready`, such as the permit of a concurrency limit, stays reserved for the next
+/// call of this service, or until it is dropped.
+///
+/// # Cancellation
+///
+/// Dropping the response future drops that of the inner service. If the scope elapses, the inner future is
+/// dropped before the answer is returned.
+///
+/// # Panics
+///
+/// The first poll of a response that has to wait for the deadline panics outside a Tokio runtime.
+///
+/// # Errors
+///
+/// The error is boxed, and is either that of the inner service or an [`Elapsed`], which `downcast_ref` finds.
+/// With [`respond_with`](DeadlineLayer::respond_with), all errors are those of the inner service.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{deadline, time::error::Elapsed, tower::DeadlineLayer};
+/// use tower::{BoxError, Layer, Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let mut service = DeadlineLayer::from_request(|millis: &u64| Some(Duration::from_millis(*millis)))
+///     .layer(service_fn(async |_| Ok::<_, BoxError>(deadline::remaining())));
+///
+/// assert!(service.call(500).await? <= Some(Duration::from_millis(500)));
+/// assert!(service.call(0).await.unwrap_err().is::<Elapsed>());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Deadline<S, D, R = (), B = ()> {
+    inner: S,
+    layer: DeadlineLayer<D, R, B>,
+}
+
 wraps_a_service! {
-    /// A service that handles each request inside a [`deadline`](crate::deadline) scope, created by a
-    /// [`DeadlineLayer`].
-    ///
-    /// The time counts from the call. Both the call of the inner service and its response future are in the
-    /// scope, so a client inside may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is
-    /// on the global wheel. It does not include the time until the service is ready, and includes the bodies
-    /// only if [`bodies`](DeadlineLayer::bodies) says so.
-    ///
-    /// A request that arrives with no time left is refused without calling the inner service. What the inner
-    /// service reserved in `poll_ready`, such as the permit of a concurrency limit, stays reserved for the
-    /// next call of this service, or until it is dropped.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the response future drops that of the inner service. If the scope elapses, the inner future
-    /// is dropped before the answer is returned.
-    ///
-    /// # Panics
-    ///
-    /// The first poll of a response that has to wait for the deadline panics outside a Tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// The error is boxed, and is either that of the inner service or an [`Elapsed`], which `downcast_ref`
-    /// finds. With [`respond_with`](DeadlineLayer::respond_with), all errors are those of the inner service.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{deadline, time::error::Elapsed, tower::DeadlineLayer};
-    /// use tower::{BoxError, Layer, Service, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), BoxError> {
-    /// let mut service = DeadlineLayer::from_request(|millis: &u64| Some(Duration::from_millis(*millis)))
-    ///     .layer(service_fn(async |_| Ok::<_, BoxError>(deadline::remaining())));
-    ///
-    /// assert!(service.call(500).await? <= Some(Duration::from_millis(500)));
-    /// assert!(service.call(0).await.unwrap_err().is::<Elapsed>());
-    /// # Ok(())
-    /// # }
-    /// ```
-    Deadline by DeadlineLayer<D, R = (), B = ()>,
+    Deadline by DeadlineLayer<D, R, B>,
     "tickwheel::tower::DeadlineLayer::from_request(|_: &String| None).layer(\"a service\")"
 }
 
@@ -304,7 +317,7 @@ pin_project! {
     }
 }
 
-responds_in_time!(DeadlineFuture<F, R, B>);
+responds_in_time!(DeadlineFuture);
 
 impl<F, Answered, E> Future for DeadlineFuture<F, (), bool>
 where
@@ -334,5 +347,13 @@ where
             // The body of this answer has no deadline, because that of the request has passed.
             Err(elapsed) => Ok(BodyScope::default().of_response((this.respond)(elapsed))),
         })
+    }
+}
+
+impl<F: fmt::Debug, R, B> fmt::Debug for DeadlineFuture<F, R, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadlineFuture")
+            .field("response", &self.response)
+            .finish_non_exhaustive()
     }
 }

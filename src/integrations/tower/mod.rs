@@ -39,21 +39,10 @@ pub use timeout::{Timeout, TimeoutFuture, TimeoutLayer};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Defines the service of a layer, with access to the service inside, and `Debug` for both, for which a
+/// Makes a service that of its layer, and gives it access to the service inside, and `Debug`, for which a
 /// closure need not be `Debug`. `$example` creates one around `"a service"`.
 macro_rules! wraps_a_service {
-    (
-        $(#[$docs:meta])*
-        $Service:ident by $Layer:ident<$($G:ident $(= $default:ty)?),*>,
-        $($example:tt)+
-    ) => {
-        $(#[$docs])*
-        #[derive(Clone)]
-        pub struct $Service<S, $($G $(= $default)?),*> {
-            inner: S,
-            layer: $Layer<$($G),*>,
-        }
-
+    ($Service:ident by $Layer:ident<$($G:ident),*>, $($example:tt)+) => {
         impl<S, $($G: Clone),*> Layer<S> for $Layer<$($G),*> {
             type Service = $Service<S, $($G),*>;
 
@@ -115,12 +104,6 @@ macro_rules! wraps_a_service {
                     .finish()
             }
         }
-
-        impl<$($G),*> std::fmt::Debug for $Layer<$($G),*> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($Layer)).finish_non_exhaustive()
-            }
-        }
     };
 }
 use wraps_a_service;
@@ -175,17 +158,9 @@ macro_rules! serves_in_time {
 use serves_in_time;
 
 /// Implements `Future` for the response future of such a service, whose field `response` completes with an
-/// `Elapsed` if there is no time left, and `Debug`, for which a closure need not be `Debug`.
+/// `Elapsed` if there is no time left.
 macro_rules! responds_in_time {
-    ($Future:ident<F, R $(, $B:ident)?>) => {
-        impl<F: std::fmt::Debug, R $(, $B)?> std::fmt::Debug for $Future<F, R $(, $B)?> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($Future))
-                    .field("response", &self.response)
-                    .finish_non_exhaustive()
-            }
-        }
-
+    ($Future:ident) => {
         impl<F, T, E> Future for $Future<F>
         where
             F: Future<Output = Result<T, E>>,

@@ -1,6 +1,7 @@
 //! `PropagateLayer`: a client layer that sends the remaining time with each request.
 
 use std::{
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -135,30 +136,42 @@ impl<W, B> PropagateLayer<W, B> {
     }
 }
 
+impl<W, B> fmt::Debug for PropagateLayer<W, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PropagateLayer").finish_non_exhaustive()
+    }
+}
+
+/// A client that writes the remaining time into each request, created by a [`PropagateLayer`].
+///
+/// It reads [`remaining`] in `call`, so it belongs above a `tower::buffer`, which calls the inner service
+/// from a task of its own. With no time remaining it writes zero, as gRPC for Go does, and leaves the refusal
+/// to the server. Outside a scope it leaves the request unchanged.
+///
+/// # Examples
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{deadline, tower::PropagateLayer};
+/// use tower::{Layer, Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let mut client = PropagateLayer::new(|request: &mut Duration, remaining| *request = remaining)
+///     .layer(service_fn(|request: Duration| async move { Ok::<_, Infallible>(request) }));
+/// let second = Duration::from_secs(1);
+/// let sent = deadline::within(second, async { client.call(Duration::MAX).await });
+/// assert_eq!(sent.await, Ok(Ok(second)));
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Propagate<S, W, B = ()> {
+    inner: S,
+    layer: PropagateLayer<W, B>,
+}
+
 wraps_a_service! {
-    /// A client that writes the remaining time into each request, created by a [`PropagateLayer`].
-    ///
-    /// It reads [`remaining`] in `call`, so it belongs above a `tower::buffer`, which calls the inner service
-    /// from a task of its own. With no time remaining it writes zero, as gRPC for Go does, and leaves the
-    /// refusal to the server. Outside a scope it leaves the request unchanged.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::{convert::Infallible, time::Duration};
-    /// use tickwheel::{deadline, tower::PropagateLayer};
-    /// use tower::{Layer, Service, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let mut client = PropagateLayer::new(|request: &mut Duration, remaining| *request = remaining)
-    ///     .layer(service_fn(|request: Duration| async move { Ok::<_, Infallible>(request) }));
-    /// let second = Duration::from_secs(1);
-    /// let sent = deadline::within(second, async { client.call(Duration::MAX).await });
-    /// assert_eq!(sent.await, Ok(Ok(second)));
-    /// # }
-    /// ```
-    Propagate by PropagateLayer<W, B = ()>,
+    Propagate by PropagateLayer<W, B>,
     "tickwheel::tower::PropagateLayer::new(|_: &mut String, _| ()).layer(\"a service\")"
 }
 

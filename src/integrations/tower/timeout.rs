@@ -1,6 +1,7 @@
 //! `TimeoutLayer`, and its service, which fails or answers itself if a response takes too long.
 
 use std::{
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -15,8 +16,7 @@ use crate::{error::Elapsed, timers::timeout, wheel::Wheel};
 
 /// A layer that wraps services in a [`Timeout`], which returns an error if a response takes too long.
 ///
-/// With [`respond_with`](TimeoutLayer::respond_with), the service answers with a response of your own
-/// instead.
+/// With [`respond_with`](TimeoutLayer::respond_with), the service answers with a response of your own instead.
 ///
 /// Its timers are never refused: neither [`max_pending`](crate::Builder::max_pending) nor a
 /// [`shutdown`](Wheel::shutdown) of the wheel concerns them. To shed load, use `tower::load_shed` and
@@ -146,58 +146,66 @@ impl<D> TimeoutLayer<D> {
     }
 }
 
-wraps_a_service! {
-    /// A service that returns an error, or a response of its own, if a response takes too long.
-    ///
-    /// The response future of the inner service is polled first, and the time counts from its first pending
-    /// poll. A response that is ready at once costs neither a lock nor a clock reading. The timeout is as
-    /// precise as [`Wheel::timeout`]. Neither the time until the service is ready nor the body of the
-    /// response counts; for the body, use a [`ResponseBodyTimeoutLayer`](super::ResponseBodyTimeoutLayer).
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the response future drops that of the inner service and cancels the timer at once. When the
-    /// timeout elapses, the inner future is dropped only together with the response future. Until then it
-    /// keeps its resources, such as the permit of a concurrency limit.
-    ///
-    /// # Panics
-    ///
-    /// The first pending poll of a response panics outside a Tokio runtime, as that of [`Wheel::timeout`]
-    /// does.
-    ///
-    /// # Errors
-    ///
-    /// As in `tower::timeout`, the error is boxed. It is either that of the inner service or an [`Elapsed`],
-    /// which `downcast_ref` finds. With [`respond_with`](Timeout::respond_with), all errors are those of the
-    /// inner service.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{Wheel, time::error::Elapsed, tower::TimeoutLayer};
-    /// use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), BoxError> {
-    /// let mut service = ServiceBuilder::new()
-    ///     .layer(TimeoutLayer::new(&Wheel::new(), Duration::from_millis(20)))
-    ///     .service(service_fn(async |request: &str| match request {
-    ///         "hello" => Ok::<_, BoxError>("world"),
-    ///         _ => std::future::pending().await,
-    ///     }));
-    ///
-    /// assert_eq!(service.ready().await?.call("hello").await?, "world");
-    /// let error = service.ready().await?.call("anybody there?").await.unwrap_err();
-    /// assert!(error.is::<Elapsed>());
-    ///
-    /// let mut service = service.respond_with(|_| "nobody is there");
-    /// assert_eq!(service.ready().await?.call("anybody there?").await?, "nobody is there");
-    /// # Ok(())
-    /// # }
-    /// ```
-    Timeout by TimeoutLayer<D = Duration, R = ()>,
-    "tickwheel::tower::Timeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
+impl<D, R> fmt::Debug for TimeoutLayer<D, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimeoutLayer")
+            .field("wheel", &self.wheel)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A service that returns an error, or a response of its own, if a response takes too long.
+///
+/// The response future of the inner service is polled first, and the time counts from its first pending poll.
+/// A response that is ready at once costs neither a lock nor a clock reading. The timeout is as precise as
+/// [`Wheel::timeout`]. Neither the time until the service is ready nor the body of the response counts; for
+/// the body, use a [`ResponseBodyTimeoutLayer`](super::ResponseBodyTimeoutLayer).
+///
+/// # Cancellation
+///
+/// Dropping the response future drops that of the inner service and cancels the timer at once. When the
+/// timeout elapses, the inner future is dropped only together with the response future. Until then it keeps
+/// its resources, such as the permit of a concurrency limit.
+///
+/// # Panics
+///
+/// The first pending poll of a response panics outside a Tokio runtime, as that of [`Wheel::timeout`] does.
+///
+/// # Errors
+///
+/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or an [`Elapsed`], which
+/// `downcast_ref` finds. With [`respond_with`](Timeout::respond_with), all errors are those of the inner
+/// service.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Wheel, time::error::Elapsed, tower::TimeoutLayer};
+/// use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let mut service = ServiceBuilder::new()
+///     .layer(TimeoutLayer::new(&Wheel::new(), Duration::from_millis(20)))
+///     .service(service_fn(async |request: &str| match request {
+///         "hello" => Ok::<_, BoxError>("world"),
+///         _ => std::future::pending().await,
+///     }));
+///
+/// assert_eq!(service.ready().await?.call("hello").await?, "world");
+/// let error = service.ready().await?.call("anybody there?").await.unwrap_err();
+/// assert!(error.is::<Elapsed>());
+///
+/// let mut service = service.respond_with(|_| "nobody is there");
+/// assert_eq!(service.ready().await?.call("anybody there?").await?, "nobody is there");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Timeout<S, D = Duration, R = ()> {
+    inner: S,
+    layer: TimeoutLayer<D, R>,
 }
 
 impl<S> Timeout<S> {
@@ -259,6 +267,11 @@ impl<S, D> Timeout<S, D> {
     }
 }
 
+wraps_a_service! {
+    Timeout by TimeoutLayer<D, R>,
+    "tickwheel::tower::Timeout::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")"
+}
+
 impl<S, D, R: Clone> Timeout<S, D, R> {
     fn call_within<Request>(&mut self, duration: Duration, request: Request) -> TimeoutFuture<S::Future, R>
     where
@@ -306,4 +319,12 @@ pin_project! {
     }
 }
 
-responds_in_time!(TimeoutFuture<F, R>);
+responds_in_time!(TimeoutFuture);
+
+impl<F: fmt::Debug, R> fmt::Debug for TimeoutFuture<F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimeoutFuture")
+            .field("response", &self.response)
+            .finish_non_exhaustive()
+    }
+}

@@ -18,20 +18,22 @@ use crate::{
 
 /// The scope of a request, which its bodies keep, or none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BodyScope {
+pub(crate) struct BodyScope(Option<Budget>);
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
     /// For the error, which says how long the request had.
-    start: Option<Instant>,
-    deadline: Option<Instant>,
+    start: Instant,
+    deadline: Instant,
 }
 
 impl BodyScope {
-    /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from
-    /// now.
+    /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from now.
     pub(crate) fn current(start: Option<Instant>) -> BodyScope {
-        BodyScope {
-            start: start.or_else(|| Some(Instant::now())),
-            deadline: current(),
-        }
+        BodyScope(current().map(|deadline| Budget {
+            start: start.unwrap_or_else(Instant::now),
+            deadline,
+        }))
     }
 
     pub(crate) fn of_request<B>(self, request: Request<B>) -> Request<DeadlineBody<B>> {
@@ -100,7 +102,7 @@ pin_project! {
 impl<B> DeadlineBody<B> {
     fn new(body: B, scope: BodyScope, name: &'static str) -> DeadlineBody<B> {
         DeadlineBody {
-            body: Scoped::new(Some(body), scope.deadline),
+            body: Scoped::new(Some(body), scope.0.map(|budget| budget.deadline)),
             scope,
             name,
         }
@@ -131,7 +133,7 @@ where
         Poll::Ready(match ready!(polled) {
             Ok(next) => next.map(|frame| frame.map_err(Into::into)),
             Err(deadline) => {
-                let start = this.scope.start.unwrap_or(deadline);
+                let start = this.scope.0.map_or(deadline, |budget| budget.start);
                 let had = deadline.saturating_duration_since(start);
                 Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
             }

@@ -154,7 +154,7 @@ where
 macro_rules! limits_frames {
     ($(#[$layer_docs:meta])* $Layer:ident, $(#[$service_docs:meta])* $Service:ident) => {
         $(#[$layer_docs])*
-        #[derive(Clone)]
+        #[derive(Clone, Debug)]
         pub struct $Layer {
             wheel: Wheel,
             timeout: Duration,
@@ -179,13 +179,11 @@ macro_rules! limits_frames {
             }
         }
 
-        wraps_a_service! {
-            $(#[$service_docs])*
-            $Service by $Layer<>,
-            concat!(
-                "tickwheel::tower::", stringify!($Service),
-                "::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")",
-            )
+        $(#[$service_docs])*
+        #[derive(Clone)]
+        pub struct $Service<S> {
+            inner: S,
+            layer: $Layer,
         }
 
         impl<S> $Service<S> {
@@ -205,12 +203,20 @@ macro_rules! limits_frames {
                 $Layer::new(wheel, timeout).layer(inner)
             }
         }
+
+        wraps_a_service! {
+            $Service by $Layer<>,
+            concat!(
+                "tickwheel::tower::", stringify!($Service),
+                "::new(&tickwheel::Wheel::new(), std::time::Duration::MAX, \"a service\")",
+            )
+        }
     };
 }
 
 limits_frames! {
-    /// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of
-    /// each request body.
+    /// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of each
+    /// request body.
     ///
     /// # Examples
     ///
@@ -228,9 +234,9 @@ limits_frames! {
     RequestBodyTimeoutLayer,
     /// A service whose requests have a [`TimeoutBody`].
     ///
-    /// On a server, the handler that reads the body gets the error, and decides on the answer. In a client,
-    /// the request fails with the error of the HTTP library. That of hyper has a [`BodyElapsed`] among its
-    /// sources by HTTP/1, and says by HTTP/2 only that the stream was reset.
+    /// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the
+    /// request fails with the error of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by
+    /// HTTP/1, and says by HTTP/2 only that the stream was reset.
     ///
     /// # Examples
     ///
@@ -274,8 +280,8 @@ where
 }
 
 limits_frames! {
-    /// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of
-    /// each response body.
+    /// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of each
+    /// response body.
     ///
     /// # Examples
     ///
@@ -293,8 +299,8 @@ limits_frames! {
     ResponseBodyTimeoutLayer,
     /// A service whose responses have a [`TimeoutBody`].
     ///
-    /// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets
-    /// the stream. In a client, whoever reads the body gets the error.
+    /// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets the
+    /// stream. In a client, whoever reads the body gets the error.
     ///
     /// # Examples
     ///

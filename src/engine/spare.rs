@@ -18,17 +18,16 @@
 //!   is greater than that of the timers that the task drops in one poll.
 
 use std::{
-    cell::{Cell, RefCell, RefMut},
+    cell::{Cell, RefCell},
+    mem,
     task::Waker,
 };
 
 use super::{
+    claim::Claim,
     clock::{Moment, Nanos},
-    shard::Shard,
     shared::WheelId,
     spare_counts::SPARES,
-    sync::Arc,
-    timing_wheel::Key,
     waker_id::WakerId,
 };
 
@@ -44,16 +43,6 @@ const WARY: u32 = 64;
 /// A spare that was due less than this ago may have woken the task for the poll that finds it expired.
 const JUST_NOW: Nanos = Nanos(100_000_000);
 
-/// The entry of a cancelled timer.
-pub(crate) struct Spare {
-    pub(crate) shard: Arc<Shard>,
-    pub(crate) key: Key,
-    /// When the entry is due. It may have expired.
-    pub(crate) due: Moment,
-    /// The task that the waker in the entry wakes.
-    pub(crate) task: WakerId,
-}
-
 /// A task whose spare expired unclaimed, so that its timers leave none for a while.
 #[derive(Clone, Copy)]
 struct Wary {
@@ -66,8 +55,8 @@ struct Wary {
 
 pub(crate) struct Spares {
     /// All of one task. Each is counted by its shard under its index here.
-    kept: RefCell<[Option<Spare>; SPARES]>,
-    /// The task that cancelled a timer here last.
+    kept: RefCell<[Option<Claim>; SPARES]>,
+    /// The one of Tokio's tasks that cancelled a timer here last.
     last: Cell<WakerId>,
     wary: Cell<Wary>,
 }
@@ -85,28 +74,30 @@ impl Spares {
         }
     }
 
-    /// Takes out a spare that `fits`, for a timer that waits in its place.
+    /// Gives a spare that `fits` to a timer that waits in its place. Returns whether there was one.
     #[inline]
-    pub(crate) fn take(&self, fits: impl Fn(&Spare) -> bool) -> Option<Spare> {
+    pub(crate) fn take(&self, fits: impl Fn(&Claim) -> bool, give: impl FnOnce(Claim)) -> bool {
         // The first is mostly that of an inner timer, which ends before the outer one, and starts before it, too.
         for (index, kept) in self.kept.borrow_mut().iter_mut().enumerate() {
-            if let Some(spare) = kept.take_if(|spare| fits(spare)) {
-                spare.shard.spares.take_over(index, spare.due);
-                return Some(spare);
-            }
+            let Some(spare) = kept.as_ref().filter(|spare| fits(spare)) else {
+                continue;
+            };
+            spare.shard.spares.take_over(index, spare.due);
+            kept.take().map(give);
+            return true;
         }
-        None
+        false
     }
 
-    /// Returns the place for the entry of a timer that `task` cancels, if that is to be kept, and counts it.
+    /// Takes the claim of a timer that its task cancels, if it is to be kept.
     #[inline]
-    pub(crate) fn make_room(
-        &self,
-        shard: &Shard,
-        due: Moment,
-        task: WakerId,
-    ) -> Option<RefMut<'_, Option<Spare>>> {
-        self.last.set(task);
+    pub(crate) fn keep(&self, claim: &mut Option<Claim>) -> Option<()> {
+        let cancelled = claim.as_ref()?;
+        let (shard, due, task) = (&cancelled.shard, cancelled.due, cancelled.task);
+        self.note_cancelled(task);
+        if cancelled.has_expired() {
+            return None;
+        }
         let mut kept = self.kept.borrow_mut();
         let mut index = 0;
         // Mostly, the timer itself has taken over the only spare.
@@ -120,13 +111,15 @@ impl Spares {
         if self.is_wary_of(task) || shard.shared.has_no_handle() || !shard.leave_spare(index, due) {
             return None;
         }
-        Some(RefMut::map(kept, |kept| &mut kept[index]))
+        // There is none, and to swap them takes 4 instructions less.
+        mem::swap(&mut kept[index], claim);
+        Some(())
     }
 
     /// Returns the index for another spare of `task`, which is due at `due`, and gives up what has to go.
     #[inline(never)]
     fn free_index(&self, due: Moment, task: WakerId) -> Option<usize> {
-        let must_go = |kept: &Spare| kept.task != task || kept.has_expired();
+        let must_go = |kept: &Claim| kept.task != task || kept.has_expired();
         if self.kept.borrow().iter().flatten().any(must_go) {
             // Both go: a task that has been idle for so long must not be woken by the other one, too.
             self.clear();
@@ -141,11 +134,11 @@ impl Spares {
         let last = kept[index].take_if(|last| due < last.due)?;
         // Not borrowed while a waker is dropped, which may free a task.
         drop(kept);
-        last.cancel(index);
+        give_up(last, index);
         Some(index)
     }
 
-    /// Records that a task cancels a timer here that leaves no spare.
+    /// Records that a task cancels a timer here.
     #[inline]
     pub(crate) fn note_cancelled(&self, task: WakerId) {
         self.last.set(task);
@@ -163,27 +156,30 @@ impl Spares {
     fn clear(&self) {
         let kept = self.kept.take();
         // Those of an engine that has ended have woken nobody in vain.
-        let is_unclaimed = |spare: &&Spare| spare.has_expired() && !spare.shard.has_ended();
+        let is_unclaimed = |spare: &&Claim| spare.has_expired() && !spare.shard.has_ended();
         if let Some(spare) = kept.iter().flatten().find(is_unclaimed) {
             self.be_wary_of(spare);
         }
         for (index, spare) in kept.into_iter().enumerate() {
-            spare.into_iter().for_each(|spare| spare.cancel(index));
+            spare.into_iter().for_each(|spare| give_up(spare, index));
         }
     }
 
     /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.
     fn is_wary_of(&self, task: WakerId) -> bool {
-        let wary = self.wary.get();
-        if wary.left == 0 || wary.task != task {
-            return false;
-        }
-        let left = wary.left - 1;
-        self.wary.set(Wary { left, ..wary });
-        true
+        self.wary.get().left > 0 && self.counts_as_wary(task)
     }
 
-    fn be_wary_of(&self, unclaimed: &Spare) {
+    /// Counts a timer of a task of which this thread may be wary. Returns whether it is.
+    #[cold]
+    fn counts_as_wary(&self, task: WakerId) -> bool {
+        let wary = self.wary.get();
+        let left = wary.left - u32::from(wary.task == task);
+        self.wary.set(Wary { left, ..wary });
+        left < wary.left
+    }
+
+    fn be_wary_of(&self, unclaimed: &Claim) {
         let task = unclaimed.task;
         // If the task is awake because of this very spare, the number was too small.
         let since = unclaimed.shard.alarm.now().since(unclaimed.due);
@@ -200,31 +196,23 @@ impl Drop for Spares {
     }
 }
 
-impl Spare {
-    /// Returns whether a timer of `wheel` for the task of `waker` can take the entry over. `now` is a moment
-    /// that has passed.
-    #[inline]
-    pub(crate) fn fits(&self, waker: &Waker, wheel: WheelId, deadline: Moment, now: Moment) -> bool {
-        let (shard, due) = (&self.shard, self.due);
-        // The horizon is the moment of the last turn, and an entry that is due by then is gone. A task whose
-        // polls are long would also take over an entry that is about to wake it, poll after poll.
-        let now = now.max(shard.horizon());
-        let left = deadline.since(now);
-        self.task.is(waker)
-            && due.0 > now.0 + left.0 / TAKE_OVER_DIVISOR
-            // A timer that starts sets the alarm anew.
-            && !shard.alarm.is_overdue(now)
-            && shard.clock.is_in_time(due, deadline, left)
-            && shard.wheel.id() == wheel
-    }
+/// Cancels the entry of spare `index`.
+fn give_up(spare: Claim, index: usize) {
+    spare.shard.cancel_spare(index, spare.key, spare.due);
+}
 
-    #[inline]
-    fn has_expired(&self) -> bool {
-        self.due <= self.shard.horizon()
-    }
-
-    /// Cancels the entry of spare `index`.
-    fn cancel(self, index: usize) {
-        self.shard.cancel_spare(index, self.key, self.due);
-    }
+/// Returns whether a timer can take the entry of a spare over. `now` is a moment that has passed.
+#[inline]
+pub(crate) fn fits(spare: &Claim, waker: &Waker, wheel: WheelId, deadline: Moment, now: Moment) -> bool {
+    let (shard, due) = (&spare.shard, spare.due);
+    // The horizon is the moment of the last turn, and an entry that is due by then is gone. A task whose
+    // polls are long would also take over an entry that is about to wake it, poll after poll.
+    let now = now.max(shard.horizon());
+    let left = deadline.since(now);
+    spare.task.is(waker)
+        && due.0 > now.0 + left.0 / TAKE_OVER_DIVISOR
+        // A timer that starts sets the alarm anew.
+        && !shard.alarm.is_overdue(now)
+        && shard.clock.is_in_time(due, deadline, left)
+        && shard.wheel.id() == wheel
 }

@@ -25,12 +25,13 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
+    claim::{Claim, OnDrop},
     clock::Moment,
     number,
     registry::engine_for,
     shard::Shard,
     shared::{WheelId, WheelRef},
-    spare::{Spare, Spares},
+    spare::{Spares, fits},
     sync::{Arc, thread_local},
     test_clock::may_be_paused,
     waker_id::WakerId,
@@ -39,6 +40,10 @@ use super::{
 /// The number of wheels of which a thread remembers its shard. A further wheel shares the place of one of
 /// these, and timers that alternate between two such wheels take the lock of all engines.
 const WHEELS: usize = 16;
+
+/// The shard of this thread that it remembers, or else the runtime in which to look it up, if that is known, and
+/// the number of the thread there.
+type OwnShard = Result<Arc<Shard>, (Option<Id>, usize)>;
 
 pub(crate) struct Thread {
     /// The runtime whose worker this thread is, and its index there, which is not 0. This is valid only while
@@ -100,41 +105,40 @@ fn is_current(runtime: Id) -> bool {
     current_runtime() == Some(runtime)
 }
 
-/// Takes out a spare of this thread that a timer of `wheel` for the task of `waker` can wait in place of. `now`
-/// is a moment that has passed.
+/// Gives a spare of this thread to a timer of `wheel` for the task of `waker`, which waits in its place. `now` is
+/// a moment that has passed. Returns whether there was one.
 #[inline]
-pub(crate) fn take_spare(wheel: WheelId, waker: &Waker, deadline: Moment, now: Moment) -> Option<Spare> {
+pub(crate) fn take_spare(
+    wheel: WheelId,
+    waker: &Waker,
+    deadline: Moment,
+    now: Moment,
+    give: impl FnOnce(Claim),
+) -> bool {
     let taken = with(|thread| {
         // The runtime is compared last, because Tokio may have to be asked for it, and by a count that all
         // workers share.
-        thread.spares.take(|spare| {
-            spare.fits(waker, wheel, deadline, now) && thread.is_in(spare.shard.runtime, spare.task)
-        })
+        let fits =
+            |spare: &Claim| fits(spare, waker, wheel, deadline, now) && thread.is_in(spare.shard.runtime);
+        thread.spares.take(fits, give)
     });
-    taken.flatten()
+    taken == Some(true)
 }
 
-/// Finds the shard in which a timer of a wheel starts here, if it can ([`engine_for`]), and tells whether it may
-/// leave a spare, if `task`, which polls it, is one of Tokio's.
+/// Finds the shard in which a timer of a wheel starts that `task` polls, if it can ([`engine_for`]), and tells what
+/// becomes of the entry when the timer is dropped.
 ///
 /// # Panics
 ///
 /// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
 #[inline]
 #[track_caller]
-pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, bool)> {
-    let bound = with(|thread| {
-        // Of a wheel that was given a runtime, a spare could keep what a task of another runtime holds.
-        let may_leave_spare = thread.spares.repeats(task) && wheel.builder_runtime().is_none();
-        (thread.bind(wheel, None, task), may_leave_spare)
-    });
-    match bound {
-        Some((Ok(shard), may_leave_spare)) => Some((shard, may_leave_spare)),
+pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, OnDrop)> {
+    match with(|thread| thread.bind(wheel, None, task)) {
+        Some((Ok(shard), on_drop)) => Some((shard, on_drop)),
         // Not in the closure, because a panic there would not name the caller.
-        Some((Err((runtime, number)), may_leave_spare)) => {
-            Some((look_up(wheel, runtime, number)?, may_leave_spare))
-        }
-        None => Some((engine_for(wheel, None)?.shard(0), false)),
+        Some((Err((runtime, number)), on_drop)) => Some((look_up(wheel, runtime, number)?, on_drop)),
+        None => Some((engine_for(wheel, None)?.shard(0), OnDrop::Cancel)),
     }
 }
 
@@ -146,7 +150,7 @@ pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, bool)
 /// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
 #[track_caller]
 pub(crate) fn bind_in(wheel: &WheelRef, runtime: Option<Id>) -> Option<Arc<Shard>> {
-    match with(|thread| thread.bind(wheel, runtime, WakerId::UNKNOWN)) {
+    match with(|thread| thread.bind(wheel, runtime, WakerId::UNKNOWN).0) {
         Some(Ok(shard)) => Some(shard),
         Some(Err((runtime, number))) => look_up(wheel, runtime, number),
         None => Some(engine_for(wheel, runtime)?.shard(0)),
@@ -174,24 +178,24 @@ fn place(wheel: WheelId) -> usize {
 }
 
 impl Thread {
-    /// Returns whether the caller, which polls `task`, is in `runtime`.
+    /// Returns the runtime that this thread has learnt, and its index there, if that holds for the poll of one of
+    /// Tokio's tasks.
     #[inline]
-    pub(crate) fn is_in(&self, runtime: Id, task: WakerId) -> bool {
-        match self.learnt_for(task) {
-            Some((learnt, _)) => learnt == runtime,
-            None => current_runtime() == Some(runtime),
-        }
-    }
-
-    /// Returns the runtime that this thread has learnt, and its index there, if that holds for the poll of
-    /// `task`.
-    #[inline]
-    fn learnt_for(&self, task: WakerId) -> Option<(Id, usize)> {
+    fn learnt(&self) -> Option<(Id, usize)> {
         let learnt = self.worker.get()?;
         // The index is all that Tokio tells without a count that all workers share.
         // A task that has entered another runtime is mistaken for the worker's own, as described above.
-        let holds = task.is_task() && worker_index() == Some(learnt.1) && !may_be_paused();
+        let holds = worker_index() == Some(learnt.1) && !may_be_paused();
         holds.then_some(learnt)
+    }
+
+    /// Returns whether the caller, which polls one of Tokio's tasks, is in `runtime`.
+    #[inline]
+    fn is_in(&self, runtime: Id) -> bool {
+        match self.learnt() {
+            Some((learnt, _)) => learnt == runtime,
+            None => current_runtime() == Some(runtime),
+        }
     }
 
     /// Spawns a task from which the worker that runs it, preferably this thread, learns its runtime and
@@ -241,18 +245,13 @@ impl Thread {
     }
 
     /// Returns this thread's shard of a wheel, in the runtime that was given to the builder or else in `here`, the
-    /// caller's. If the thread does not remember the shard, returns the runtime and the thread's number there.
+    /// caller's, and what becomes of an entry there when its timer is dropped.
     // Out of line, it takes 8 instructions more of each timer that finds no spare.
     #[inline(always)]
-    fn bind(
-        &self,
-        wheel: &WheelRef,
-        here: Option<Id>,
-        task: WakerId,
-    ) -> Result<Arc<Shard>, (Option<Id>, usize)> {
+    fn bind(&self, wheel: &WheelRef, here: Option<Id>, task: WakerId) -> (OwnShard, OnDrop) {
         let given = wheel.builder_runtime();
         // Asked at each start: a thread may be lent to another runtime from one poll to the next.
-        let learnt = self.learnt_for(task);
+        let learnt = if task.is_task() { self.learnt() } else { None };
         let here = here.or(learnt.map(|(runtime, _)| runtime));
         let runtime = given.or(here).or_else(current_runtime);
         let number = || {
@@ -263,13 +262,20 @@ impl Thread {
             let index = index.filter(|_| given.is_none_or(is_current));
             index.unwrap_or_else(number::get)
         };
+        // Of a wheel that was given a runtime, a spare could keep what a task of another runtime holds.
+        let on_drop = if given.is_none() && self.spares.repeats(task) {
+            OnDrop::Keep
+        } else {
+            OnDrop::Cancel
+        };
         let own = self.own_shards[place(wheel.id())].borrow().upgrade();
-        match own {
+        let shard = match own {
             // Checked, because two wheels may share the place, and the shard may have ended, or be that of the
             // runtime that this thread left.
             Some(own) if own.wheel.id() == wheel.id() && own.serves(runtime, number) => Ok(own),
             _ => Err((runtime, number())),
-        }
+        };
+        (shard, on_drop)
     }
 
     /// Remembers a shard as this thread's.

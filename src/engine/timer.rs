@@ -46,14 +46,13 @@ use std::{
 use tokio::runtime::Id;
 
 use super::{
+    claim::{Claim, OnDrop},
     clock::{Moment, Nanos, Reading},
     driver::tokio_timer,
     shard::{Shard, StartOutcome},
     shared::{Shared, WheelRef},
-    spare::Spare,
     sync::Arc,
     test_clock, thread,
-    timing_wheel::Key,
     waker_id::WakerId,
 };
 
@@ -72,7 +71,7 @@ const _: () = assert!(size_of::<Timer>() == 40 || cfg!(not(target_pointer_width 
 #[derive(Debug)]
 enum Phase {
     /// Started, and in a shard. The entry may have expired since.
-    Waiting(Wait),
+    Waiting(Claim),
     /// In no shard, and of this wheel.
     Apart(WheelRef, Apart),
 }
@@ -95,19 +94,6 @@ enum Apart {
         /// whose next tick counts from the deadline. Zero if the timer has not waited, or not until then.
         rounded_up_by: Nanos,
     },
-}
-
-/// A timer that waits, and what it knows of its entry.
-#[derive(Debug)]
-struct Wait {
-    shard: Arc<Shard>,
-    /// When the entry is due.
-    due: Moment,
-    /// The task that the waker in the entry wakes. Unknown if each poll has to take the lock.
-    task: WakerId,
-    key: Key,
-    /// Whether the entry becomes a spare if the timer is dropped.
-    leaves_spare: bool,
 }
 
 impl Timer {
@@ -150,13 +136,10 @@ impl Timer {
         };
         // Not by `start`, because to make the timer and then start it takes 25 instructions more.
         let phase = match shard.start(waker, deadline, reading) {
-            StartOutcome::Waits(key, due) => Phase::Waiting(Wait {
-                shard,
-                due,
-                task: WakerId::UNKNOWN,
-                key,
-                leaves_spare: false,
-            }),
+            StartOutcome::Waits(key, due) => {
+                let task = WakerId::UNKNOWN;
+                Phase::Waiting(Claim::new(shard, key, due, task, OnDrop::Cancel))
+            }
             StartOutcome::IsDue => {
                 let rounded_up_by = Nanos(0);
                 Phase::Apart(wheel.clone(), Apart::Elapsed { rounded_up_by })
@@ -170,7 +153,7 @@ impl Timer {
     #[inline]
     fn wheel(&self) -> &WheelRef {
         match &self.phase {
-            Phase::Waiting(wait) => &wait.shard.wheel,
+            Phase::Waiting(claim) => &claim.shard.wheel,
             Phase::Apart(wheel, _) => wheel,
         }
     }
@@ -195,20 +178,20 @@ impl Timer {
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         match &self.phase {
-            Phase::Waiting(wait) if !wait.shard.has_ended() => wait.shard.alarm.now(),
+            Phase::Waiting(claim) if !claim.shard.has_ended() => claim.shard.alarm.now(),
             _ => self.wheel().now(),
         }
     }
 
     /// Returns whether the timer waits in a shard that has ended.
     pub(crate) fn has_lost_engine(&self) -> bool {
-        matches!(&self.phase, Phase::Waiting(wait) if wait.shard.has_ended())
+        matches!(&self.phase, Phase::Waiting(claim) if claim.shard.has_ended())
     }
 
     /// Returns whether the timer waits for an entry that has not expired.
     #[inline]
     pub(crate) fn has_entry(&self) -> bool {
-        matches!(&self.phase, Phase::Waiting(wait) if wait.has_entry())
+        matches!(&self.phase, Phase::Waiting(claim) if !claim.has_expired())
     }
 
     /// Returns whether the timer has not started since it was created, reset or cancelled.
@@ -239,7 +222,7 @@ impl Timer {
             // As with Tokio's sleep, which is registered by its first poll or by a reset.
             Phase::Apart(_, Apart::Unstarted { is_reset, .. }) => *is_reset && self.is_due(),
             // Without its engine, it elapses only in a poll. With it, an entry may be gone before its timer is due.
-            Phase::Waiting(wait) => !wait.has_entry() && !wait.shard.has_ended() && self.is_due(),
+            Phase::Waiting(claim) => claim.has_expired() && !claim.shard.has_ended() && self.is_due(),
             Phase::Apart(_, Apart::Elapsed { .. }) => true,
         }
     }
@@ -249,7 +232,7 @@ impl Timer {
     #[inline(never)]
     pub(crate) fn is_due(&self) -> bool {
         match &self.phase {
-            Phase::Waiting(wait) if !wait.shard.has_ended() => wait.shard.is_due(self.deadline),
+            Phase::Waiting(claim) if !claim.shard.has_ended() => claim.shard.is_due(self.deadline),
             _ => self.has_passed_by_a_tick(),
         }
     }
@@ -272,7 +255,7 @@ impl Timer {
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
         // The horizon may have been stored meanwhile. The driver then wakes the task, which polls once more.
-        matches!(&self.phase, Phase::Waiting(wait) if wait.has_entry() && wait.task.is(waker))
+        matches!(&self.phase, Phase::Waiting(claim) if !claim.has_expired() && claim.task.is(waker))
     }
 
     /// Polls a timer that is not waiting or wakes another task.
@@ -301,9 +284,10 @@ impl Timer {
         };
         // Looked for first, because a spare has everything that a start has to find or to make: the shard, a
         // clone of the waker, and a place in the wheel.
-        if let Some(spare) = thread::take_spare(wheel.id(), waker, deadline, reading.at) {
+        let wheel = wheel.id();
+        let give = |spare| self.phase = Phase::Waiting(spare);
+        if thread::take_spare(wheel, waker, deadline, reading.at, give) {
             self.deadline = deadline;
-            self.phase = Phase::Waiting(Wait::in_place_of(spare));
             return Poll::Pending;
         }
         // Cloned before a lock is taken, because that may be code of the user's.
@@ -318,7 +302,7 @@ impl Timer {
     #[track_caller]
     pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker, since: Moment) -> Poll<()> {
         match &self.phase {
-            Phase::Waiting(wait) if wait.has_entry() && !wait.shard.source.is_test() => Poll::Pending,
+            Phase::Waiting(claim) if !claim.has_expired() && !claim.shard.source.is_test() => Poll::Pending,
             Phase::Waiting(_) => self.poll_waiting(&waker(), since),
             Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
                 let reading = wheel.reading(*known_past);
@@ -332,25 +316,25 @@ impl Timer {
     #[inline(never)]
     #[track_caller]
     fn poll_waiting(&mut self, waker: &Waker, since: Moment) -> Poll<()> {
-        let Phase::Waiting(wait) = &mut self.phase else {
+        let Phase::Waiting(claim) = &mut self.phase else {
             unreachable!("it waits")
         };
         // Read once, so that all questions below get the same answer.
-        let (deadline, horizon) = (self.deadline, wait.shard.horizon());
+        let (deadline, horizon) = (self.deadline, claim.shard.horizon());
         if horizon == Moment::NEVER {
             return self.poll_ended(waker);
         }
         // The horizon is the beginning of a tick that has come, so this is true of no timer too early.
-        if wait.due.max(deadline) <= horizon {
-            let (wheel, due) = (wait.shard.wheel.clone(), wait.due);
+        if claim.due.max(deadline) <= horizon {
+            let (wheel, due) = (claim.shard.wheel.clone(), claim.due);
             return self.elapse(wheel, deadline, due);
         }
-        if wait.due > horizon {
-            if wait.shard.is_due_before_turn(deadline) {
+        if claim.due > horizon {
+            if claim.shard.is_due_before_turn(deadline) {
                 drop(self.expire());
                 return Poll::Ready(());
             }
-            if wait.direct_to(waker) {
+            if claim.direct_to(waker) {
                 return Poll::Pending;
             }
             // A turn has taken the entry out since the horizon was read.
@@ -360,7 +344,7 @@ impl Timer {
         let (clone, task) = WakerId::of_clone(waker);
         // Not in the shard of this thread, because a timer stays in the runtime that polled it first. It leaves
         // no spare, because the task that polls now may be one of another runtime.
-        let place = (wait.shard.clone(), false);
+        let place = (claim.shard.clone(), OnDrop::Cancel);
         self.start_in(place, clone, task, deadline, Reading::earlier(horizon.min(since)))
     }
 
@@ -370,7 +354,7 @@ impl Timer {
     #[track_caller]
     fn poll_ended(&mut self, waker: &Waker) -> Poll<()> {
         let deadline = self.deadline;
-        if matches!(&self.phase, Phase::Waiting(wait) if wait.shard.has_elapsed_with_runtime()) {
+        if matches!(&self.phase, Phase::Waiting(claim) if claim.shard.has_elapsed_with_runtime()) {
             return self.elapse(self.wheel().clone(), deadline, Moment::ZERO);
         }
         let (clone, task) = WakerId::of_clone(waker);
@@ -410,7 +394,7 @@ impl Timer {
     #[track_caller]
     fn start_in(
         &mut self,
-        (shard, may_leave_spare): (Arc<Shard>, bool),
+        (shard, on_drop): (Arc<Shard>, OnDrop),
         waker: Waker,
         task: WakerId,
         deadline: Moment,
@@ -418,16 +402,9 @@ impl Timer {
     ) -> Poll<()> {
         match shard.start(waker, deadline, reading) {
             StartOutcome::Waits(key, due) => {
-                let task = shard.source.remembered(task);
                 // Stored only now: a poll that panics for want of a runtime leaves the timer as it was.
                 self.deadline = deadline;
-                self.phase = Phase::Waiting(Wait {
-                    due,
-                    task,
-                    key,
-                    leaves_spare: may_leave_spare && task.is_task(),
-                    shard,
-                });
+                self.phase = Phase::Waiting(Claim::new(shard, key, due, task, on_drop));
                 Poll::Pending
             }
             // The tick of the deadline has begun, so there is nothing to wait for.
@@ -456,10 +433,10 @@ impl Timer {
     #[inline]
     pub(crate) fn reset(&mut self, deadline: Moment, known_past: Moment) -> Option<Waker> {
         let former = mem::replace(&mut self.deadline, deadline);
-        if let Phase::Waiting(wait) = &self.phase {
+        if let Phase::Waiting(claim) = &self.phase {
             // Otherwise, the entry is due in time, and the timer is started again when it expires; or else the
             // deadline is the same as before, and only slack makes the entry late.
-            if deadline < wait.due && deadline != former {
+            if deadline < claim.due && deadline != former {
                 return self.bring_forward();
             }
         } else {
@@ -473,11 +450,11 @@ impl Timer {
 
     /// Moves the entry of a timer that waits to the tick of its deadline, which is earlier.
     fn bring_forward(&mut self) -> Option<Waker> {
-        let Phase::Waiting(wait) = &mut self.phase else {
+        let Phase::Waiting(claim) = &mut self.phase else {
             unreachable!("it waits")
         };
-        let shard = &wait.shard;
-        if !wait.has_entry() {
+        let shard = &claim.shard;
+        if claim.has_expired() {
             // The task is woken in any case. Without its engine, the timer starts in another one. This is asked
             // last, because the entry may be gone for the reason that the engine has just ended.
             if !shard.has_ended() {
@@ -492,13 +469,13 @@ impl Timer {
             return self.expire();
         }
         // With slack, two deadlines may be rounded up to the same tick.
-        if sooner >= wait.due {
+        if sooner >= claim.due {
             return None;
         }
-        let (is_there, ended) = shard.bring_forward(&wait.key, wait.due, tick, now);
+        let (is_there, ended) = shard.bring_forward(&claim.key, claim.due, tick, now);
         // Otherwise a turn has just taken the entry out, and its task is woken and starts the timer again.
         if is_there {
-            wait.due = sooner;
+            claim.due = sooner;
         }
         ended
     }
@@ -516,107 +493,71 @@ impl Timer {
     /// Ends the wait of a timer that is due, and takes its entry out, if that is still there. Returns the
     /// entry's waker.
     fn expire(&mut self) -> Option<Waker> {
-        let wait = self.take_wait()?;
-        let _ = self.elapse(wait.shard.wheel.clone(), self.deadline, Moment::ZERO);
-        wait.shard.expire(wait.key, wait.due)
+        let claim = self.take_claim()?;
+        let _ = self.elapse(claim.shard.wheel.clone(), self.deadline, Moment::ZERO);
+        claim.expire()
     }
 
     /// Takes the entry out, if the timer waits, and returns its waker, whose destructor may be code of the
     /// user's. If the timer is polled again, it starts again.
     pub(crate) fn cancel(&mut self) -> Option<Waker> {
-        let wait = self.take_wait()?;
-        wait.shard.cancel(wait.key, wait.due)
+        self.take_claim()?.cancel()
     }
 
-    /// Takes the entry out as [`Timer::cancel`] does, of a timer that nobody polls any more.
+    /// Ends the wait of a timer that is dropped, or whose timeout has completed. If it is polled again, it starts
+    /// again.
     #[inline]
-    pub(crate) fn end(&mut self) -> Option<Waker> {
-        // Without a reference to its wheel, because to take one is 25 instructions of a scheduled task.
-        match self.phase.take() {
-            Phase::Waiting(wait) if wait.has_entry() => wait.shard.cancel(wait.key, wait.due),
-            _ => None,
-        }
-    }
-
-    /// Cancels the entry before the timer is dropped, unless the drop makes it a spare. If the timer is polled
-    /// again nevertheless, it starts again.
-    #[inline]
-    pub(crate) fn cancel_unless_kept(&mut self) {
-        if matches!(&self.phase, Phase::Waiting(wait) if !wait.leaves_spare) {
-            self.leave_entry();
-        }
-    }
-
-    /// Makes the entry of a timer that is dropped a spare of this thread, or cancels it.
-    fn leave(&mut self) {
-        thread::with(|thread| {
-            let Phase::Waiting(wait) = &self.phase else { return };
-            if !wait.leaves_spare {
-                return;
-            }
-            // The entry of one that is due by the horizon is gone, or is the driver's to free, which takes no lock
-            // here.
-            if !wait.has_entry() {
-                return drop(self.phase.take());
-            }
-            if let Some(mut place) = thread.spares.make_room(&wait.shard, wait.due, wait.task) {
-                *place = self.phase.take().into_spare();
-            }
-        });
-        // Not kept, or the thread's locals have been destroyed.
+    pub(crate) fn leave(&mut self) {
+        // All the rest is out of line, because a timeout around a ready future gets here, too.
         if let Phase::Waiting(_) = self.phase {
-            self.leave_entry();
+            self.leave_shard();
         }
     }
 
-    /// Cancels the entry, if the timer waits, and tells the thread.
-    fn leave_entry(&mut self) {
-        let Some(Wait {
-            shard,
-            due,
-            task,
-            key,
-            ..
-        }) = self.take_wait()
-        else {
-            return;
-        };
-        // From now on the task counts as one that starts a timer after the other.
+    // Out of line, as the two that it calls: each would take 5 to 10 instructions more of the other's timers.
+    #[inline(never)]
+    fn leave_shard(&mut self) {
+        match &self.phase {
+            Phase::Waiting(claim) if claim.on_drop == OnDrop::Keep => self.leave_spare(),
+            Phase::Waiting(claim) if claim.task.is_task() => self.leave_note(claim.task),
+            // The waker is dropped here, with no lock held, because that may be code of the user's.
+            _ => drop(self.cancel()),
+        }
+    }
+
+    /// Cancels the entry, and tells the thread. From now on the task counts as one that starts a timer after the
+    /// other.
+    #[inline(never)]
+    fn leave_note(&mut self, task: WakerId) {
         thread::with(|thread| thread.spares.note_cancelled(task));
-        // The waker is dropped here, with no lock held, because that may be code of the user's.
-        drop(shard.cancel(key, due));
+        // Not by `cancel`, because the call takes 15 instructions of a new task.
+        drop(self.take_claim().and_then(Claim::cancel));
+    }
+
+    /// Makes the entry a spare of this thread, or cancels it.
+    #[inline(never)]
+    fn leave_spare(&mut self) {
+        let mut claim = self.take_claim();
+        thread::with(|thread| thread.spares.keep(&mut claim));
+        // Not kept, or the thread's locals have been destroyed.
+        drop(claim.and_then(Claim::cancel));
     }
 
     /// Makes a timer that waits one that has not started. The caller ends the entry.
-    #[inline]
-    fn take_wait(&mut self) -> Option<Wait> {
-        let Phase::Waiting(wait) = &self.phase else {
+    #[inline(always)]
+    fn take_claim(&mut self) -> Option<Claim> {
+        let Phase::Waiting(claim) = &self.phase else {
             return None;
         };
-        let unstarted = Phase::unstarted(wait.shard.wheel.clone());
+        let unstarted = Phase::unstarted(claim.shard.wheel.clone());
         match mem::replace(&mut self.phase, unstarted) {
-            Phase::Waiting(wait) => Some(wait),
+            Phase::Waiting(claim) => Some(claim),
             Phase::Apart(..) => None,
         }
     }
 }
 
 impl Phase {
-    /// Takes the phase out of a timer that nobody polls any more.
-    #[inline]
-    fn take(&mut self) -> Phase {
-        mem::replace(self, Phase::unstarted(WheelRef::GLOBAL))
-    }
-
-    /// Makes a spare of a phase in which the timer waits.
-    #[inline]
-    fn into_spare(self) -> Option<Spare> {
-        match self {
-            Phase::Waiting(wait) => Some(wait.into_spare()),
-            Phase::Apart(..) => None,
-        }
-    }
-
     /// The phase after a cancel.
     fn unstarted(wheel: WheelRef) -> Phase {
         let unstarted = Apart::Unstarted {
@@ -627,70 +568,9 @@ impl Phase {
     }
 }
 
-impl Wait {
-    /// Waits for the entry of a spare.
-    #[inline]
-    fn in_place_of(spare: Spare) -> Wait {
-        let Spare {
-            shard,
-            key,
-            due,
-            task,
-        } = spare;
-        Wait {
-            shard,
-            due,
-            task,
-            key,
-            // What held for the former timer holds for this one: the task is the same, and so is the runtime.
-            leaves_spare: true,
-        }
-    }
-
-    #[inline]
-    fn into_spare(self) -> Spare {
-        let Wait {
-            shard,
-            due,
-            task,
-            key,
-            ..
-        } = self;
-        Spare {
-            shard,
-            key,
-            due,
-            task,
-        }
-    }
-
-    /// Returns whether the entry has not expired.
-    #[inline]
-    fn has_entry(&self) -> bool {
-        self.due > self.shard.horizon()
-    }
-
-    /// Makes the entry wake the task of `waker`. Returns `false` if the entry is gone.
-    fn direct_to(&mut self, waker: &Waker) -> bool {
-        // Compared in the shard, because the task is known in the timer only once its vtable has been learnt.
-        if !self.shard.wakes(&self.key, self.due, waker) {
-            if !self.shard.replace(&self.key, self.due, waker.clone()) {
-                return false;
-            }
-            // This may be a task of another runtime, whose memory and descriptors a spare would keep.
-            self.leaves_spare = false;
-        }
-        // A timer that is polled twice may be polled often, so its waker's vtable is worth a place.
-        self.task = self.shard.source.remembered(WakerId::learn(waker));
-        true
-    }
-}
-
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        if let Phase::Waiting(_) = self.phase {
-            self.leave();
-        }
+        self.leave();
     }
 }

@@ -427,7 +427,7 @@ impl Future for IdleTimer {
 impl Drop for IdleTimer {
     fn drop(&mut self) {
         // The entry has this timer as its waker, and would keep it alive.
-        let entry = lock(&self.watch.sleep).timer.end();
+        let entry = lock(&self.watch.sleep).timer.cancel();
         drop(entry);
         // A handle of the timer keeps its state, and is to keep no task alive.
         drop(self.watch.take_task());

@@ -341,10 +341,10 @@ impl Sleep {
     }
 
     /// Ends the wait because the future that the sleep times has completed. The timer leaves the wheel now,
-    /// because the timeout may be dropped later, unless the drop may make its entry a spare.
+    /// because the timeout may be dropped later.
     #[inline]
     pub(crate) fn complete(&mut self) {
-        self.timer.cancel_unless_kept();
+        self.timer.leave();
     }
 }
 

@@ -96,7 +96,7 @@ impl<F: Future> State<F> {
         if !self.is_waiting() {
             return None;
         }
-        drop(self.timer.end());
+        drop(self.timer.cancel());
         match mem::replace(&mut self.progress, next) {
             Progress::Waiting(wait) => Some(wait),
             _ => None,

@@ -90,7 +90,6 @@ impl Wheel {
 /// assert!(touched.elapsed() >= Duration::from_millis(20));
 /// # }
 /// ```
-#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct IdleTimer {
     watch: Arc<Watch>,
@@ -106,7 +105,7 @@ pub struct IdleTimer {
 /// let handle = idle.handle();
 /// handle.clone().touch();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct IdleHandle {
     /// The timer by which the activity was created.
     first: Arc<Watch>,
@@ -274,6 +273,14 @@ impl IdleHandle {
     }
 }
 
+impl fmt::Debug for IdleHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleHandle")
+            .field("activity", self.first.activity())
+            .finish()
+    }
+}
+
 impl fmt::Debug for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Activity")
@@ -434,11 +441,11 @@ impl Drop for IdleTimer {
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for IdleTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch")
-            .field("duration", &self.duration.to_duration())
-            .field("activity", self.activity())
+        f.debug_struct("IdleTimer")
+            .field("duration", &self.watch.duration.to_duration())
+            .field("activity", self.watch.activity())
             .finish_non_exhaustive()
     }
 }

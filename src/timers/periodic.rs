@@ -1,6 +1,7 @@
 //! `Periodic`: runs a future again and again, at a fixed rate or with a fixed delay.
 
 use std::{
+    fmt,
     future::{Future, poll_fn},
     hash::{BuildHasher, Hasher, RandomState},
     pin::Pin,
@@ -276,11 +277,11 @@ impl PeriodicBuilder {
 ///
 /// The task of the series alternates between waiting and running. If it is stopped while it waits, it ends at
 /// once; if it is stopped during a run, it ends after that run.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Series(Mutex<State>);
 
 /// This is behind one lock, so that a stop comes either before a run or during it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// The number of runs that have finished.
     runs: u64,
@@ -380,7 +381,6 @@ impl Series {
 /// # assert_eq!(wheel.pending(), 0);
 /// # }
 /// ```
-#[derive(Debug)]
 #[must_use = "dropping it detaches the series: say so with `drop`, or keep it to stop or await the series"]
 pub struct Periodic {
     series: Arc<Series>,
@@ -488,5 +488,14 @@ impl Future for Periodic {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let ended = ready!(Pin::new(&mut self.task).poll(cx));
         Poll::Ready(ended.unwrap_or_else(|error| Err(ScheduleError::of_task(error))))
+    }
+}
+
+impl fmt::Debug for Periodic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Periodic")
+            .field("runs", &self.runs())
+            .field("is_finished", &self.is_finished())
+            .finish()
     }
 }

@@ -9,7 +9,7 @@ pub(crate) mod shutdown;
 use std::{
     fmt,
     sync::{
-        Arc, LazyLock, Weak,
+        Arc, LazyLock, Mutex, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::available_parallelism,
@@ -81,6 +81,8 @@ struct Handles {
     permits: Arc<Permits>,
     /// By the number of the thread on which a timer is made. There is one for each core.
     stripes: Box<[Stripe]>,
+    /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
+    closing: Mutex<()>,
 }
 
 impl Drop for Handles {
@@ -106,6 +108,7 @@ impl Wheel {
         Wheel(Arc::new(Handles {
             stripes: stripes.map(|_| Stripe::new(&shared, &permits)).collect(),
             permits,
+            closing: Mutex::new(()),
             shared,
         }))
     }

@@ -148,11 +148,15 @@ impl<M> Roster<M> {
         let mut guard = lock(&self.members);
         let Some(members) = guard.as_mut() else { return };
         let member = members.remove(place as usize);
-        // After a burst, an empty roster frees its memory.
+        // Two ways to the end take 17 instructions less than one with an `Option`.
         if members.is_empty() && members.capacity() > RETAINED {
-            *members = Slab::new();
+            // After a burst, an empty roster frees its memory.
+            let emptied = mem::take(members);
+            drop(guard);
+            drop(emptied);
+        } else {
+            drop(guard);
         }
-        drop(guard);
         // With no lock held, because its destructor may be code of the user's.
         drop(member);
     }

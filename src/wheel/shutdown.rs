@@ -1,7 +1,7 @@
 //! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
 use crate::{
-    engine::turn::wake_all,
+    engine::{sync::lock, turn::wake_all},
     wheel::{Wheel, roster::ScheduledTask},
 };
 
@@ -39,6 +39,7 @@ impl Wheel {
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
         let mut wakers = Vec::new();
+        let closing = lock(&self.0.closing);
         // Set before a roster is closed, so that whoever is told by a closed one finds it set.
         if !self.permits().shut_down() {
             return unprocessed;
@@ -49,6 +50,8 @@ impl Wheel {
                 unprocessed.tasks.extend(task.hand_back(&mut wakers));
             }
         }
+        // No lock is held from here on, because a waker may shut the wheel down.
+        drop(closing);
         wake_all(&mut wakers, self.shared());
         unprocessed
     }

@@ -11,7 +11,10 @@ pub(crate) mod shutdown;
 use std::sync::Arc;
 
 use crate::{
-    engine::shared::{Shared, WheelRef},
+    engine::{
+        shared::{Shared, WheelRef},
+        sync::Mutex,
+    },
     wheel::{permits::Permits, roster::Stripe},
 };
 
@@ -22,6 +25,7 @@ struct Handles {
     shared: Arc<Shared>,
     permits: Arc<Permits>,
     stripes: [Stripe; 1],
+    closing: Mutex<()>,
 }
 
 impl Wheel {
@@ -31,6 +35,7 @@ impl Wheel {
             shared: shared.clone(),
             stripes: [Stripe::new(shared, &permits)],
             permits,
+            closing: Mutex::new(()),
         }))
     }
 

@@ -65,6 +65,24 @@ fn a_runtime_for_each_request_leaves_nothing() {
     wait_until("without descriptors", || descriptors() <= before);
 }
 
+/// The engine has ended before its runtime, because its wheel has neither handles nor timers.
+#[test]
+fn a_task_that_was_cancelled_keeps_no_runtime_of_a_builder() {
+    if !in_own_process(a_task_that_was_cancelled_keeps_no_runtime_of_a_builder, "") {
+        return;
+    }
+    let before = descriptors_before();
+    let runtime = multi(1);
+    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
+    let task = wheel.schedule(SECOND * 3_600, async {});
+    assert!(task.cancel());
+    drop(wheel);
+    runtime.block_on(async { tokio::time::sleep(ms(100)).await });
+    drop(runtime);
+    wait_until("without descriptors", || descriptors() <= before);
+    assert!(task.is_cancelled());
+}
+
 /// Returns the number of descriptors once the process has those that Tokio never closes.
 fn descriptors_before() -> usize {
     drop(current());

@@ -97,6 +97,9 @@ impl<F: Future> State<F> {
             return None;
         }
         drop(self.timer.cancel());
+        // Only its deadline is of use from now on. The handle, which outlives the wheel, must not keep the wheel, nor
+        // thereby a runtime that was given to the builder.
+        self.timer = Timer::at(WheelRef::GLOBAL, self.timer.deadline(), Moment::ZERO);
         match mem::replace(&mut self.progress, next) {
             Progress::Waiting(wait) => Some(wait),
             _ => None,

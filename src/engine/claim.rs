@@ -12,15 +12,15 @@ pub(crate) struct Claim {
     /// The task that the waker in the entry wakes. Unknown if each poll has to take the lock.
     pub(crate) task: WakerId,
     pub(crate) key: Key,
-    pub(crate) on_drop: OnDrop,
+    pub(crate) on_leave: OnLeave,
 }
 
-/// What becomes of the entry when the timer is dropped. That holds for the next timer of the task, too, because
-/// its runtime is the same.
+/// What becomes of the entry when the timer is dropped or its timeout completes. A timer that takes the entry
+/// over keeps this, because it is of the same task and in the same runtime.
 // Of four bytes, because a claim has no padding then, which takes 30 instructions of a timeout to copy.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnDrop {
+pub(crate) enum OnLeave {
     Cancel,
     /// It may become a spare.
     Keep,
@@ -28,15 +28,15 @@ pub(crate) enum OnDrop {
 
 impl Claim {
     #[inline]
-    pub(crate) fn new(shard: Arc<Shard>, key: Key, due: Moment, task: WakerId, on_drop: OnDrop) -> Claim {
+    pub(crate) fn new(shard: Arc<Shard>, key: Key, due: Moment, task: WakerId, on_leave: OnLeave) -> Claim {
         let task = shard.source.remembered(task);
-        let on_drop = if task.is_task() { on_drop } else { OnDrop::Cancel };
+        let on_leave = if task.is_task() { on_leave } else { OnLeave::Cancel };
         Claim {
             shard,
             due,
             task,
             key,
-            on_drop,
+            on_leave,
         }
     }
 
@@ -50,11 +50,18 @@ impl Claim {
     pub(crate) fn direct_to(&mut self, waker: &Waker) -> bool {
         // Compared in the shard, because the task is known here only once its vtable has been learnt.
         if !self.shard.wakes(&self.key, self.due, waker) {
-            if !self.shard.replace(&self.key, self.due, waker.clone()) {
+            let clone = waker.clone();
+            // A clone at another address keeps no task alive at the waker's own, by which this would be known.
+            let is_known_by_address = clone.data() == waker.data();
+            if !self.shard.replace(&self.key, self.due, clone) {
                 return false;
             }
             // This may be a task of another runtime, whose memory and descriptors a spare would keep.
-            self.on_drop = OnDrop::Cancel;
+            self.on_leave = OnLeave::Cancel;
+            if !is_known_by_address {
+                self.task = WakerId::UNKNOWN;
+                return true;
+            }
         }
         // A timer that is polled twice may be polled often, so its waker's vtable is worth a place.
         self.task = self.shard.source.remembered(WakerId::learn(waker));

@@ -470,9 +470,9 @@ impl Shard {
         let state = &mut *guard;
         // A turn that was cut short comes to the same tick again.
         if begin > self.horizon() {
-            // Stored before spares are claimed, as `SpareCounts::leave` requires.
+            // Stored before spares are voided, as `SpareCounts::leave` requires.
             self.horizon.store(begin.0, SeqCst);
-            state.uncounted += self.spares.claim(begin);
+            state.uncounted += self.spares.void(begin);
         }
         let Some(wheel) = &mut state.wheel else {
             return Turn::default();

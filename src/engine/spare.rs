@@ -13,7 +13,7 @@
 //!   previous timer here, too. So a task per request leaves nothing behind.
 //! - *Be counted as pending.* A shard has as many spares as a thread at the most, whose deadlines it knows.
 //! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
-//!   spares forever. Once one has expired unclaimed, the entries of the task's next [`WARY`] timers are not
+//!   spares forever. Once one has expired unused, the entries of the task's next [`WARY`] timers are not
 //!   kept. If that happens again while the task is awake because of the spare, the number doubles, until it
 //!   is greater than that of the timers that the task drops in one poll.
 
@@ -35,7 +35,7 @@ use super::{
 /// this. Otherwise the timer would soon have to be started again.
 const TAKE_OVER_DIVISOR: u64 = 8;
 
-/// The number of a task's timers that leave no spare after one of its spares has expired unclaimed. It is
+/// The number of a task's timers that leave no spare after one of its spares has expired unused. It is
 /// greater than the number of timers that most tasks start in one poll, but not by much, so that a task which
 /// was idle once is soon fast again.
 const WARY: u32 = 64;
@@ -43,7 +43,7 @@ const WARY: u32 = 64;
 /// A spare that was due less than this ago may have woken the task for the poll that finds it expired.
 const JUST_NOW: Nanos = Nanos(100_000_000);
 
-/// A task whose spare expired unclaimed, so that its timers leave none for a while.
+/// A task whose spare expired unused, so that its timers leave none for a while.
 #[derive(Clone, Copy)]
 struct Wary {
     task: WakerId,
@@ -105,13 +105,17 @@ impl Spares {
             drop(kept);
             index = self.free_index(due, task)?;
             kept = self.kept.borrow_mut();
+            // What was given up may have freed a task, whose timers left a spare here.
+            if kept[index].is_some() {
+                return None;
+            }
         }
         // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
         // The shard may have a spare of another thread in this place, or have expired the entry.
         if self.is_wary_of(task) || shard.shared.has_no_handle() || !shard.leave_spare(index, due) {
             return None;
         }
-        // There is none, and to swap them takes 4 instructions less.
+        // The place is empty, and to swap takes 4 instructions less than to store.
         mem::swap(&mut kept[index], claim);
         Some(())
     }
@@ -151,13 +155,13 @@ impl Spares {
         self.last.get() == task
     }
 
-    /// Gives up all spares. If one has expired unclaimed, no spares of its task are kept for a while.
+    /// Gives up all spares. If one has expired unused, no spares of its task are kept for a while.
     #[cold]
     fn clear(&self) {
         let kept = self.kept.take();
         // Those of an engine that has ended have woken nobody in vain.
-        let is_unclaimed = |spare: &&Claim| spare.has_expired() && !spare.shard.has_ended();
-        if let Some(spare) = kept.iter().flatten().find(is_unclaimed) {
+        let is_unused = |spare: &&Claim| spare.has_expired() && !spare.shard.has_ended();
+        if let Some(spare) = kept.iter().flatten().find(is_unused) {
             self.be_wary_of(spare);
         }
         for (index, spare) in kept.into_iter().enumerate() {
@@ -165,7 +169,7 @@ impl Spares {
         }
     }
 
-    /// Returns whether a task's next timer leaves no spare, because one has expired unclaimed.
+    /// Returns whether a task's next timer leaves no spare, because one has expired unused.
     fn is_wary_of(&self, task: WakerId) -> bool {
         self.wary.get().left > 0 && self.counts_as_wary(task)
     }
@@ -179,10 +183,10 @@ impl Spares {
         left < wary.left
     }
 
-    fn be_wary_of(&self, unclaimed: &Claim) {
-        let task = unclaimed.task;
+    fn be_wary_of(&self, unused: &Claim) {
+        let task = unused.task;
         // If the task is awake because of this very spare, the number was too small.
-        let since = unclaimed.shard.alarm.now().since(unclaimed.due);
+        let since = unused.shard.alarm.now().since(unused.due);
         let last = Some(self.wary.get()).filter(|wary| wary.task == task && since < JUST_NOW);
         let timers = last.map_or(WARY, |wary| wary.timers.saturating_mul(2));
         let left = timers;

@@ -7,14 +7,14 @@
 //! ```text
 //!   vacant ---leave---> filled: when it is due ---take_over, give_up---> vacant
 //!                                 |                                        ^
-//!                                 `---claim---> claimed -------------------'
+//!                                 `---void----> void ----------------------'
 //! ```
 //!
-//! 1. A visit claims the spares that are due by its horizon. A claim and a take-over change the place by
-//!    compare-and-swap, so one of them comes first. A timer that takes over a claimed spare expires as it starts.
-//! 2. A visit stores the horizon and then claims. A timer fills the place and then looks at the horizon. So either
+//! 1. A visit voids the spares that are due by its horizon. It and a take-over change the place by
+//!    compare-and-swap, so one of them comes first. A timer that takes over a void spare expires as it starts.
+//! 2. A visit stores the horizon and then voids spares. A timer fills the place and then looks at the horizon. So either
 //!    the visit finds the spare, or the timer sees that its entry expires. It then takes the spare back, and does
-//!    not count as cancelled, unless the visit has claimed the spare meanwhile.
+//!    not count as cancelled, unless the visit has voided the spare meanwhile.
 //! 3. Only the thread that has filled a place vacates it. So it takes no spare of another thread for its own that
 //!    is due at the same moment, and the counts of a place are written by one thread at a time.
 
@@ -33,19 +33,19 @@ pub(crate) const SPARES: usize = 2;
 
 const VACANT: Moment = Moment::ZERO;
 
-/// A spare that a visit has claimed. No entry is due at this moment, which is 63 years before the machine started.
-const CLAIMED: Moment = Moment(1);
+/// A spare that a visit has voided. No entry is due at this moment, which is 63 years before the machine started.
+const VOID: Moment = Moment(1);
 
 pub(crate) struct SpareCounts([Place; SPARES]);
 
 struct Place {
-    /// When the spare is due, or [`VACANT`] or [`CLAIMED`].
+    /// When the spare is due, or [`VACANT`] or [`VOID`].
     due: AtomicU64,
     /// How many timers have left it, each of which has been cancelled.
     left: AtomicU64,
     /// How many timers have taken it over, each of which has been registered.
     taken_over: AtomicU64,
-    /// How many of these have expired at once, because a visit had claimed the spare.
+    /// How many of these have expired at once, because a visit had voided the spare.
     expired: AtomicU64,
 }
 
@@ -92,25 +92,25 @@ impl SpareCounts {
         }
     }
 
-    /// Vacates the place of spare `index`, whether or not a visit has claimed the spare.
+    /// Vacates the place of spare `index`, whether or not a visit has voided the spare.
     pub(crate) fn give_up(&self, index: usize) {
         self.0[index].due.store(VACANT.0, Release);
     }
 
-    /// Claims the spares that are due by `horizon`, which has been stored. Returns how many they are.
-    pub(crate) fn claim(&self, horizon: Moment) -> usize {
+    /// Voids the spares that are due by `horizon`, which has been stored. Returns how many they are.
+    pub(crate) fn void(&self, horizon: Moment) -> usize {
         fence_in_models();
-        let is_claimed = |place: &&Place| {
+        let is_voided = |place: &&Place| {
             let due = Moment(place.due.load(SeqCst));
-            CLAIMED < due && due <= horizon && place.swap(due, CLAIMED)
+            VOID < due && due <= horizon && place.swap(due, VOID)
         };
-        self.0.iter().filter(is_claimed).count()
+        self.0.iter().filter(is_voided).count()
     }
 
-    /// Returns when the spares are due that no visit has claimed.
+    /// Returns when the spares are due that no visit has voided.
     pub(crate) fn dues(&self) -> impl Iterator<Item = Moment> {
         let dues = self.0.iter().map(|place| Moment(place.due.load(Relaxed)));
-        dues.filter(|due| *due > CLAIMED)
+        dues.filter(|due| *due > VOID)
     }
 
     /// Adds the timers that have left a spare or taken one over.
@@ -125,7 +125,7 @@ impl SpareCounts {
 }
 
 impl Place {
-    /// Vacates the place, unless a visit has claimed the spare, which is then left although it has expired.
+    /// Vacates the place, unless a visit has voided the spare, which is then left although it has expired.
     #[cold]
     fn take_back(&self, due: Moment) -> bool {
         self.swap(due, VACANT)

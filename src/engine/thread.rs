@@ -25,7 +25,7 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
-    claim::{Claim, OnDrop},
+    claim::{Claim, OnLeave},
     clock::Moment,
     number,
     registry::engine_for,
@@ -133,12 +133,12 @@ pub(crate) fn take_spare(
 /// Panics with Tokio's message outside a runtime, and in one whose timers have ended.
 #[inline]
 #[track_caller]
-pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, OnDrop)> {
+pub(crate) fn bind(wheel: &WheelRef, task: WakerId) -> Option<(Arc<Shard>, OnLeave)> {
     match with(|thread| thread.bind(wheel, None, task)) {
-        Some((Ok(shard), on_drop)) => Some((shard, on_drop)),
+        Some((Ok(shard), on_leave)) => Some((shard, on_leave)),
         // Not in the closure, because a panic there would not name the caller.
-        Some((Err((runtime, number)), on_drop)) => Some((look_up(wheel, runtime, number)?, on_drop)),
-        None => Some((engine_for(wheel, None)?.shard(0), OnDrop::Cancel)),
+        Some((Err((runtime, number)), on_leave)) => Some((look_up(wheel, runtime, number)?, on_leave)),
+        None => Some((engine_for(wheel, None)?.shard(0), OnLeave::Cancel)),
     }
 }
 
@@ -248,7 +248,7 @@ impl Thread {
     /// caller's, and what becomes of an entry there when its timer is dropped.
     // Out of line, it takes 8 instructions more of each timer that finds no spare.
     #[inline(always)]
-    fn bind(&self, wheel: &WheelRef, here: Option<Id>, task: WakerId) -> (OwnShard, OnDrop) {
+    fn bind(&self, wheel: &WheelRef, here: Option<Id>, task: WakerId) -> (OwnShard, OnLeave) {
         let given = wheel.builder_runtime();
         // Asked at each start: a thread may be lent to another runtime from one poll to the next.
         let learnt = if task.is_task() { self.learnt() } else { None };
@@ -263,10 +263,10 @@ impl Thread {
             index.unwrap_or_else(number::get)
         };
         // Of a wheel that was given a runtime, a spare could keep what a task of another runtime holds.
-        let on_drop = if given.is_none() && self.spares.repeats(task) {
-            OnDrop::Keep
+        let on_leave = if given.is_none() && self.spares.repeats(task) {
+            OnLeave::Keep
         } else {
-            OnDrop::Cancel
+            OnLeave::Cancel
         };
         let own = self.own_shards[place(wheel.id())].borrow().upgrade();
         let shard = match own {
@@ -275,7 +275,7 @@ impl Thread {
             Some(own) if own.wheel.id() == wheel.id() && own.serves(runtime, number) => Ok(own),
             _ => Err((runtime, number())),
         };
-        (shard, on_drop)
+        (shard, on_leave)
     }
 
     /// Remembers a shard as this thread's.

@@ -46,7 +46,7 @@ use std::{
 use tokio::runtime::Id;
 
 use super::{
-    claim::{Claim, OnDrop},
+    claim::{Claim, OnLeave},
     clock::{Moment, Nanos, Reading},
     driver::tokio_timer,
     shard::{Shard, StartOutcome},
@@ -138,7 +138,7 @@ impl Timer {
         let phase = match shard.start(waker, deadline, reading) {
             StartOutcome::Waits(key, due) => {
                 let task = WakerId::UNKNOWN;
-                Phase::Waiting(Claim::new(shard, key, due, task, OnDrop::Cancel))
+                Phase::Waiting(Claim::new(shard, key, due, task, OnLeave::Cancel))
             }
             StartOutcome::IsDue => {
                 let rounded_up_by = Nanos(0);
@@ -344,7 +344,7 @@ impl Timer {
         let (clone, task) = WakerId::of_clone(waker);
         // Not in the shard of this thread, because a timer stays in the runtime that polled it first. It leaves
         // no spare, because the task that polls now may be one of another runtime.
-        let place = (claim.shard.clone(), OnDrop::Cancel);
+        let place = (claim.shard.clone(), OnLeave::Cancel);
         self.start_in(place, clone, task, deadline, Reading::earlier(horizon.min(since)))
     }
 
@@ -388,13 +388,13 @@ impl Timer {
         Poll::Pending
     }
 
-    /// Starts the timer in a shard. The second half of the place says whether it may leave a spare.
+    /// Starts the timer in a shard. The second half of the place says what becomes of its entry.
     // Out of line, this takes 30 instructions more of a timer that finds no spare.
     #[inline(always)]
     #[track_caller]
     fn start_in(
         &mut self,
-        (shard, on_drop): (Arc<Shard>, OnDrop),
+        (shard, on_leave): (Arc<Shard>, OnLeave),
         waker: Waker,
         task: WakerId,
         deadline: Moment,
@@ -404,7 +404,7 @@ impl Timer {
             StartOutcome::Waits(key, due) => {
                 // Stored only now: a poll that panics for want of a runtime leaves the timer as it was.
                 self.deadline = deadline;
-                self.phase = Phase::Waiting(Claim::new(shard, key, due, task, on_drop));
+                self.phase = Phase::Waiting(Claim::new(shard, key, due, task, on_leave));
                 Poll::Pending
             }
             // The tick of the deadline has begun, so there is nothing to wait for.
@@ -504,6 +504,15 @@ impl Timer {
         self.take_claim()?.cancel()
     }
 
+    /// Cancels a timer that nobody polls any more. From now on, it keeps neither its wheel nor, thereby, a runtime
+    /// that was given to the builder.
+    pub(crate) fn end(&mut self) -> Option<Waker> {
+        match mem::replace(&mut self.phase, Phase::unstarted(WheelRef::GLOBAL)) {
+            Phase::Waiting(claim) => claim.cancel(),
+            Phase::Apart(..) => None,
+        }
+    }
+
     /// Ends the wait of a timer that is dropped, or whose timeout has completed. If it is polled again, it starts
     /// again.
     #[inline]
@@ -518,7 +527,7 @@ impl Timer {
     #[inline(never)]
     fn leave_shard(&mut self) {
         match &self.phase {
-            Phase::Waiting(claim) if claim.on_drop == OnDrop::Keep => self.leave_spare(),
+            Phase::Waiting(claim) if claim.on_leave == OnLeave::Keep => self.leave_spare(),
             Phase::Waiting(claim) if claim.task.is_task() => self.leave_note(claim.task),
             // The waker is dropped here, with no lock held, because that may be code of the user's.
             _ => drop(self.cancel()),
@@ -558,7 +567,7 @@ impl Timer {
 }
 
 impl Phase {
-    /// The phase after a cancel.
+    /// The phase after the wait has ended early.
     fn unstarted(wheel: WheelRef) -> Phase {
         let unstarted = Apart::Unstarted {
             known_past: Moment::ZERO,

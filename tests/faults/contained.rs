@@ -217,6 +217,52 @@ mod raw {
     }
 }
 
+/// A waker at an address of its own, whose clones are elsewhere, as those of a borrowed waker may be.
+mod borrowed {
+    use super::*;
+
+    // Where the next clone is, and which one was dropped last.
+    thread_local! {
+        pub(super) static NEXT: Cell<usize> = const { Cell::new(0) };
+        pub(super) static LAST_DROPPED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |_| at(NEXT.get()),
+        |_| (),
+        |_| (),
+        |data| LAST_DROPPED.set(data.addr()),
+    );
+
+    fn at(address: usize) -> RawWaker {
+        RawWaker::new(std::ptr::without_provenance(address), &VTABLE)
+    }
+
+    pub(super) fn waker() -> Waker {
+        // SAFETY: no function looks at what the data points to.
+        unsafe { Waker::from_raw(at(8)) }
+    }
+}
+
+/// The clone does not keep the task of the borrowed waker alive, so that another one may have its address later.
+#[test]
+fn a_waker_whose_clones_are_elsewhere_is_not_known_by_its_address() {
+    let runtime = threaded_runtime(1);
+    let _entered = runtime.enter();
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(SECOND * 3_600);
+    for address in [16, 24, 32] {
+        borrowed::NEXT.set(address);
+        assert!(
+            Pin::new(&mut sleep)
+                .poll(&mut Context::from_waker(&borrowed::waker()))
+                .is_pending()
+        );
+    }
+    drop(sleep);
+    assert_eq!(borrowed::LAST_DROPPED.get(), 32, "the entry had the last clone");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waker_that_panics_when_cloned_harms_its_own_poll_only() {
     let wheel = Wheel::builder().shards(1).build().unwrap();

@@ -8,7 +8,7 @@ use super::{Tick, arena::Arena};
 /// The index of no entry, which marks the end of a list.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// The only claim on an entry, which is neither `Copy` nor `Clone`. It is void once the entry has expired,
+/// What names an entry, once, and is neither `Copy` nor `Clone`. It is void once the entry has expired,
 /// because its cell may then belong to another entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Key(NonZeroU32);
@@ -32,8 +32,8 @@ pub(super) struct Place(u32);
 impl Place {
     pub(super) const DUE_AT_ONCE: Place = Place(u32::MAX);
 
-    /// Enough for the longest ring that a builder allows, and the longer the rings, the fewer levels a tick can
-    /// reach. A constant, because to shift by a variable takes three times as long.
+    /// More than the 20 of the longest ring that a builder allows; the 64 rings that there can be take 7. A
+    /// constant, because to shift by a variable takes three times as long.
     const BITS: u32 = 25;
 
     #[inline]

@@ -96,10 +96,8 @@ impl<F: Future> State<F> {
         if !self.is_waiting() {
             return None;
         }
-        drop(self.timer.cancel());
-        // Only its deadline is of use from now on. The handle, which outlives the wheel, must not keep the wheel, nor
-        // thereby a runtime that was given to the builder.
-        self.timer = Timer::at(WheelRef::GLOBAL, self.timer.deadline(), Moment::ZERO);
+        // The handle needs its deadline, and may outlive the wheel.
+        drop(self.timer.end());
         match mem::replace(&mut self.progress, next) {
             Progress::Waiting(wait) => Some(wait),
             _ => None,

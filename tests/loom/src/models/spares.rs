@@ -28,14 +28,14 @@ fn each_timer_counts_once_whoever_comes_first() {
         });
         let (counts, horizon) = &*shared;
         horizon.store(moment(1).0, SeqCst);
-        let claimed = counts.claim(moment(1)) as u64;
+        let voided = counts.void(moment(1)) as u64;
         for thread in threads {
             thread.join().unwrap();
         }
         // Both entries have expired.
         let mut tally = Tally {
             registered: 2,
-            expired: 2 - claimed,
+            expired: 2 - voided,
             cancelled: 0,
         };
         counts.add_to(&mut tally);

@@ -140,11 +140,14 @@ async fn a_user_without_evalsha_is_told_so() {
     let server = Server::start();
     for missing in ["evalsha", "eval"] {
         let url = user(&server, &[&format!("-{missing}")]);
-        let (jobs, leases) = (queue(&url).await, leases(&url).await);
         for error in [
-            soon(jobs.schedule("a", MINUTE, b"")).await.unwrap_err(),
-            soon(leases.try_acquire("x", MINUTE)).await.unwrap_err(),
-            soon(leases.acquire("x", MINUTE)).await.unwrap_err(),
+            soon(queue(&url).await.schedule("a", MINUTE, b""))
+                .await
+                .unwrap_err(),
+            soon(leases(&url).await.try_acquire("x", MINUTE))
+                .await
+                .unwrap_err(),
+            soon(leases(&url).await.acquire("x", MINUTE)).await.unwrap_err(),
         ] {
             assert_is!(error, Error::Redis(_));
             assert_says(&error, &["EVALSHA and EVAL", missing]);

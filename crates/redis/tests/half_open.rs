@@ -2,6 +2,7 @@
 
 mod support;
 
+use redis::cluster::ClusterClient;
 use support::prelude::*;
 
 fn reconnecting(url: &str) -> Reconnecting {
@@ -49,7 +50,11 @@ async fn a_worker_survives_it() {
 #[tokio::test]
 async fn a_cluster_is_survived_too() {
     let cluster = Cluster::start();
-    let client = cluster.builder(500 * MS).build().unwrap();
+    // By RESP2, as by a client that says nothing.
+    let client = ClusterClient::builder(cluster.urls())
+        .response_timeout(500 * MS)
+        .build()
+        .unwrap();
     let leases = leases_on(Reconnecting::of_cluster(client).silence(SECOND));
     use_once(&leases, "x").await;
     drop(acquire(&leases, "x").await);

@@ -53,9 +53,8 @@ async fn jobs_of_a_partition_come_in_the_order_in_which_they_are_due() {
     let (server, jobs) = Server::with_queue().await;
     let start = server.time() - HOUR;
     for n in [7, 3, 9, 1, 5, 8, 2, 6, 4, 0] {
-        jobs.schedule_at(&n.to_string(), start + n * MS, b"")
-            .await
-            .unwrap();
+        let scheduled = jobs.schedule_at(&n.to_string(), start + n * MS, b"").await;
+        assert!(scheduled.unwrap());
     }
     let mut worker = worker(&jobs);
     for n in 0..10 {
@@ -120,6 +119,7 @@ async fn ids_are_any_text_but_none() {
     let server = Server::start();
     let queue = async |name: &str| DelayedJobs::new(&Wheel::new(), server.connect().await, name);
     let jobs = queue("a {queue} of 100%").await.partitions(4);
+    let jobs = jobs.notifications(&Notifications::of(server.client()));
     let long = "x".repeat(1024);
     let ids = ["with space", "{braces}", "100%", "ключ", "-", "a\nb", "0", &long];
     for id in ids {

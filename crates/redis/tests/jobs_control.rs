@@ -16,6 +16,7 @@ async fn cancel_says_where_a_job_was() {
     let running = next(&mut worker).await;
     for (id, expected) in [
         ("waiting", Cancelled::Waiting),
+        ("waiting", Cancelled::Absent),
         ("claimed", Cancelled::Waiting),
         ("running", Cancelled::Running),
         ("running", Cancelled::Absent),

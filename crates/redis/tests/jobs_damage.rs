@@ -236,7 +236,7 @@ async fn each_call_beside_each_key_of_another_type() {
         }
         let error = next_error(&mut jobs.worker().start()).await;
         println!("a take with {what}: {error}");
-        assert_is!(error, Error::WrongType { .. });
+        assert_is!(error, Error::WrongType { keys } if keys.contains(&key(what)));
         let reads = [
             ("counts", jobs.counts().await.map(drop)),
             ("get", jobs.get("waiting").await.map(drop)),
@@ -254,5 +254,6 @@ async fn each_call_beside_each_key_of_another_type() {
             let _: () = server.command(&["RENAME", "saved", &key(what)]);
         }
         assert_eq!(counts(&jobs).await, [2, 4, 1], "{what}");
+        assert_eq!(jobs.cancel("waiting").await.unwrap(), Cancelled::Waiting);
     }
 }

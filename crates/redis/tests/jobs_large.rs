@@ -124,7 +124,9 @@ async fn large_jobs_that_cannot_be_fetched_let_others_pass() {
     for n in 0..12 {
         plant(&server, 0, format!("large-{n}").as_bytes(), &vec![n; 4 * MIB]).await;
     }
-    put(&direct, 0..10, NOW).await;
+    for n in 0..10 {
+        assert!(direct.schedule(&n.to_string(), NOW, b"x").await.unwrap());
+    }
     let (_link, connection) = slow_connection(&server, false).await;
     let jobs = unnotified(connection)
         .max_payload(4 * MIB)

@@ -107,5 +107,6 @@ async fn a_limit_below_the_number_of_partitions_is_refused() {
     let jobs = server.queue().await.partitions(4).max_running(3);
     let error = jobs.counts().await.unwrap_err();
     assert_is!(error, Error::InvalidSetting { setting, .. } if *setting == "max_running");
+    assert_is!(error, Error::InvalidSetting { value, .. } if value == "3");
     jobs.max_running(4).counts().await.unwrap();
 }

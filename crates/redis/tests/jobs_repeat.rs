@@ -207,6 +207,10 @@ async fn a_claim_is_not_delivered_with_an_old_payload() {
     assert_eq!(repeat(b"old").await.unwrap(), Repeated::New);
     let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
     idle_until(&mut worker, claimed(&server, 1)).await;
+    // These are answered behind the take, so its answer is in the worker's hands then.
+    for _ in 0..2 {
+        assert_eq!(counts(&jobs).await, [1, 0, 0]);
+    }
     assert_eq!(repeat(b"new").await.unwrap(), Repeated::Changed);
     let job = next(&mut worker).await;
     assert_job(&job, "a", 1, b"new");
@@ -260,7 +264,8 @@ async fn never_two_at_once_and_on_time_without_notifications() {
     let server = Server::start();
     let jobs = unnotified(server.connect().await).partitions(2);
     for id in ["0", "1", "2", "3"] {
-        let _ = jobs.repeat(id, 100 * MS, EVERY, b"").await.unwrap();
+        let repeated = jobs.repeat(id, 100 * MS, EVERY, b"").await;
+        assert_eq!(repeated.unwrap(), Repeated::New);
     }
     let running = [(); 4].map(|()| AtomicUsize::new(0));
     let deliveries = AtomicUsize::new(0);
@@ -294,7 +299,8 @@ async fn what_is_not_allowed() {
     let error = jobs.repeat(&too_long, SECOND, SECOND, b"").await.unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     let longest = "x".repeat(1000);
-    let _ = jobs.repeat(&longest, NOW, HOUR, b"").await.unwrap();
+    let repeated = jobs.repeat(&longest, NOW, HOUR, b"").await;
+    assert_eq!(repeated.unwrap(), Repeated::New);
     assert!(next(&mut worker(&jobs)).await.bury().await.unwrap());
     assert_eq!(jobs.dead(1).await.unwrap()[0].id().len(), 1017);
     assert_eq!(jobs.cancel(&longest).await.unwrap(), Cancelled::Waiting);

@@ -308,7 +308,8 @@ async fn a_job_waits_with_the_error_of_its_last_attempt() {
     let (_server, jobs) = Server::with_queue().await;
     put(&jobs, ["a"], NOW).await;
     let handler = async |job: Arc<Job>| Err::<(), _>(format!("attempt {}", job.attempt()));
-    let run = Running::start(worker(&jobs).run(1, handler).backoff(500 * MS, SECOND));
+    let worker = jobs.worker().lease(HOUR).attempts(3).start();
+    let run = Running::start(worker.run(1, handler).backoff(500 * MS, SECOND));
     for attempt in 1..=2 {
         let expected = (JobState::Waiting, Some(format!("attempt {attempt}")));
         until(|| async {
@@ -317,6 +318,10 @@ async fn a_job_waits_with_the_error_of_its_last_attempt() {
         })
         .await;
     }
+    counts_become(&jobs, [0, 0, 1]).await;
+    assert_eq!(jobs.dead(1).await.unwrap()[0].error(), Some("attempt 3"));
+    let info = jobs.get("a").await.unwrap().unwrap();
+    assert_eq!(info.error.as_deref(), Some("attempt 3"));
     ended(run.end()).await;
 }
 

@@ -82,7 +82,7 @@ async fn no_renewal_is_sent_after_a_loss_but_a_release_is() {
     // Redis keeps it for much longer than its holder may believe.
     proxy.set(Network::Deaf);
     hears_of_it(&lease).await;
-    let _: () = server.command(&["PEXPIRE", &holder("x"), "60000"]);
+    let _: () = server.command(&["PEXPIRE", &holder("x"), "3600000"]);
     proxy.set(Network::Up);
     let requests = proxy.requests();
     sleep(TTL).await;

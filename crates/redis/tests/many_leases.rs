@@ -107,7 +107,8 @@ fn masters(cluster: &Cluster) -> Vec<&Node> {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_on_a_cluster_outlive_a_silence() {
     let cluster = Cluster::start();
-    let connection = cluster.connect_with(SECOND).await;
+    let client = cluster.builder(SECOND).build().unwrap();
+    let connection = client.get_async_connection().await.unwrap();
     outlive_a_silence(&masters(&cluster), connection).await;
 }
 

@@ -266,7 +266,7 @@ async fn a_slot_that_moves_to_and_fro_under_load_loses_and_repeats_nothing() {
         let jobs = jobs.clone();
         async move {
             for n in 0..JOBS {
-                put(&jobs, [n], 50 * MS).await;
+                assert!(jobs.schedule(&n.to_string(), 50 * MS, b"payload").await.unwrap());
                 sleep(5 * MS).await;
             }
         }

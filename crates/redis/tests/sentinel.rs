@@ -208,7 +208,7 @@ fn leases(sentinels: &Sentinels) -> Leases<Connection> {
 #[tokio::test]
 async fn a_lease_outlives_a_failover_that_is_shorter() {
     let mut sentinels = Sentinels::start();
-    let lease = acquire(&leases(&sentinels), "x").await;
+    let lease = soon(leases(&sentinels).acquire("x", MINUTE)).await.unwrap();
     let master = sentinels.master();
     sentinels.settle(master);
     sentinels.kill(master);

@@ -9,7 +9,7 @@ use redis::{
 };
 
 use super::{
-    SECOND,
+    SECOND, becomes,
     folder::Folder,
     server::{Node, free_port, redis_server},
     until_blocking,
@@ -71,8 +71,7 @@ impl Cluster {
             eprintln!("{}", String::from_utf8_lossy(&output.stdout));
             return None;
         }
-        until_blocking(|| cluster.is_ready());
-        Some(cluster)
+        becomes(|| cluster.is_ready()).then_some(cluster)
     }
 
     fn start_node(&mut self, place: usize) -> bool {
@@ -119,8 +118,8 @@ impl Cluster {
     }
 
     pub async fn connect_with(&self, response_timeout: Duration) -> ClusterConnection {
-        let client = self.builder(response_timeout).build().unwrap();
-        client.get_async_connection().await.unwrap()
+        let builder = self.builder(response_timeout).connection_timeout(10 * SECOND);
+        builder.build().unwrap().get_async_connection().await.unwrap()
     }
 
     /// The port of the master of a key's slot, as the first node that lives says.

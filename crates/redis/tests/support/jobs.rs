@@ -200,8 +200,9 @@ pub fn places(server: &Server) -> [u64; 4] {
 }
 
 /// Waits until so many are claimed.
-pub async fn claimed(server: &Server, count: u64) {
-    until(|| async { entries(server, "claimed") == count }).await;
+#[track_caller]
+pub fn claimed(server: &Server, count: u64) -> impl Future<Output = ()> {
+    until(move || async move { entries(server, "claimed") == count })
 }
 
 /// Lets the lease of a running job end in Redis, as if the network had been away: its worker does not know.
@@ -216,8 +217,9 @@ pub async fn counts<C: Connection>(jobs: &DelayedJobs<C>) -> [u64; 3] {
 }
 
 /// Waits until as many wait, run and are dead.
-pub async fn counts_become<C: Connection>(jobs: &DelayedJobs<C>, expected: [u64; 3]) {
-    until(|| async { counts(jobs).await == expected }).await;
+#[track_caller]
+pub fn counts_become<C: Connection>(jobs: &DelayedJobs<C>, expected: [u64; 3]) -> impl Future<Output = ()> {
+    until(move || async move { counts(jobs).await == expected })
 }
 
 /// A run in a task, which ends when it is told to.
@@ -236,7 +238,8 @@ impl Running {
 
     /// Tells it to end, and returns what becomes of it.
     pub fn end(self) -> JoinHandle<Result<(), Error>> {
-        self.end.send(()).unwrap();
+        // One that has ended before says why.
+        let _ = self.end.send(());
         self.task
     }
 }

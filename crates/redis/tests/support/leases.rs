@@ -8,7 +8,7 @@ use tickwheel::Wheel;
 use tickwheel_redis::{Connection, Lease, Leases};
 use tokio::task::JoinHandle;
 
-use super::{MINUTE, connect, server::Server, soon, until};
+use super::{HOUR, connect, server::Server, soon, until};
 
 impl Server {
     /// A server, and leases on it.
@@ -34,20 +34,20 @@ pub fn leases_on<C: Connection>(connection: C) -> Leases<C> {
     Leases::new(&Wheel::new(), connection)
 }
 
-/// Acquires a lease of a minute.
+/// Acquires a lease that lasts for longer than a test waits.
 pub async fn acquire<C: Connection>(leases: &Leases<C>, name: &str) -> Lease {
-    soon(leases.acquire(name, MINUTE)).await.unwrap()
+    soon(leases.acquire(name, HOUR)).await.unwrap()
 }
 
 /// Acquires one if it is free.
 pub async fn try_acquire<C: Connection>(leases: &Leases<C>, name: &str) -> Option<Lease> {
-    soon(leases.try_acquire(name, MINUTE)).await.unwrap()
+    soon(leases.try_acquire(name, HOUR)).await.unwrap()
 }
 
 /// A task that waits for a lease.
 pub fn acquiring<C: Connection>(leases: &Leases<C>, name: &'static str) -> JoinHandle<Lease> {
     let leases = leases.clone();
-    tokio::spawn(async move { leases.acquire(name, MINUTE).await.unwrap() })
+    tokio::spawn(async move { leases.acquire(name, HOUR).await.unwrap() })
 }
 
 /// What such a task has acquired.
@@ -66,9 +66,10 @@ pub async fn use_once<C: Connection>(leases: &Leases<C>, name: &str) {
 }
 
 /// Waits until a lease has been renewed.
-pub async fn renewed(lease: &Lease) {
+#[track_caller]
+pub fn renewed(lease: &Lease) -> impl Future<Output = ()> {
     let end = lease.valid_until();
-    until(|| async { lease.valid_until() > end }).await;
+    until(move || async move { lease.valid_until() > end })
 }
 
 /// Waits until each of these has been renewed.
@@ -118,8 +119,9 @@ pub fn is_held(server: &Server, name: &str) -> bool {
 }
 
 /// Waits until nobody does.
-pub async fn is_free(server: &Server, name: &str) {
-    until(|| async { !is_held(server, name) }).await;
+#[track_caller]
+pub fn is_free(server: &Server, name: &str) -> impl Future<Output = ()> {
+    until(move || async move { !is_held(server, name) })
 }
 
 /// How many connections listen to its release.

@@ -135,10 +135,18 @@ pub fn until<F: Future<Output = bool>>(mut look: impl FnMut() -> F) -> impl Futu
 
 /// The same, for tests without a runtime.
 #[track_caller]
-pub fn until_blocking(mut look: impl FnMut() -> bool) {
+pub fn until_blocking(look: impl FnMut() -> bool) {
+    assert!(becomes(look), "nothing happened within {PATIENCE:?}");
+}
+
+/// Looks again and again whether something becomes so.
+pub fn becomes(mut look: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
-    while !look() {
-        assert!(Instant::now() < deadline, "nothing happened within {PATIENCE:?}");
+    while Instant::now() < deadline {
+        if look() {
+            return true;
+        }
         thread::sleep(5 * MS);
     }
+    false
 }

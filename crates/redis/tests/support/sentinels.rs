@@ -5,6 +5,7 @@ use std::{collections::HashMap, fs, process::Command};
 use redis::sentinel::{SentinelClient, SentinelServerType};
 
 use super::{
+    becomes,
     folder::Folder,
     server::{Node, free_port, quiet, redis_server, server_program},
     until_blocking,
@@ -58,11 +59,7 @@ impl Sentinels {
             self.sentinels.push(sentinel);
         }
         let mut all = self.servers.iter_mut().chain(&mut self.sentinels);
-        let answer = all.all(Node::answers);
-        if answer {
-            until_blocking(|| self.is_whole());
-        }
-        answer
+        all.all(Node::answers) && becomes(|| self.is_whole())
     }
 
     fn sentinel(&self, name: &str, port: u16) -> Command {

@@ -124,7 +124,8 @@ impl Node {
     }
 
     pub fn delete(&self, keys: &[&str]) {
-        let _: u64 = self.command(&[&["DEL"], keys].concat());
+        let deleted: usize = self.command(&[&["DEL"], keys].concat());
+        assert_eq!(deleted, keys.len(), "{keys:?}");
     }
 
     /// How many connections listen to a channel.

@@ -355,7 +355,8 @@ impl Clock {
     }
 
     /// Returns the number of ticks to a multiple of which the deadline of a timer with this delay is rounded
-    /// up: the greatest power of two within its slack. This takes no division.
+    /// up: the greatest power of two within its slack, for which the delay may lack some nanoseconds. This takes
+    /// no division.
     pub(crate) fn resolution(&self, delay: Nanos) -> u64 {
         // Most timers of a program are shorter than two thousand ticks.
         if delay.0 < self.coarse_from {

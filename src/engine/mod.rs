@@ -4,12 +4,12 @@
 //! **The life of a timeout.**
 //!
 //! ```text
-//! first pending poll   timer     reads the clock; takes over the thread's spare, or:
+//! first pending poll   timer     reads the clock; takes over a spare of the thread, or:
 //!                      thread    finds the runtime, and this thread's shard there
 //!                      registry  finds the runtime's engine, which begins if there is none
 //!                      shard     puts the waker into the timing wheel, under the lock; moves the alarm if the next visit would be too late
 //! next polls           timer     one load: is the entry due after the horizon?
-//! it completes         thread    keeps the entry as its spare
+//! it completes         thread    keeps the entry as a spare
 //! it elapses           engine    Tokio's timer fires, and its waker makes a turn
 //!                      turn      visits the shards that have something due
 //!                      shard     publishes the horizon, takes the due wakers out of the timing wheel

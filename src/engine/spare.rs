@@ -10,7 +10,8 @@
 //!   was given a runtime has no spares. One case goes undetected: a task that starts timers within the
 //!   `enter` of another runtime. A thread keeps the spares of one task, and so the memory of one that ended.
 //! - *Be left by a task that starts a single timer.* An entry is kept only if the task had cancelled the
-//!   previous timer here, too. So a task per request leaves nothing behind.
+//!   previous timer here, too. So a task per request leaves nothing behind, unless it lies at the address of
+//!   the task before it, by which tasks are told apart: then the thread keeps the memory of that one task.
 //! - *Be counted as pending.* A shard has as many spares as a thread at the most, whose deadlines it knows.
 //! - *Keep a task waking itself.* A task that starts and drops a timer in each poll would be woken by its own
 //!   spares forever. Once one has expired unused, the entries of the task's next [`WARY`] timers are not

@@ -57,7 +57,10 @@ async fn echo<B: Body<Error = hyper::Error>>(request: Request<B>) -> hyper::Resu
 
 /// Opens a connection of HTTP/1 or HTTP/2, under limits if there are any, and returns the client's side.
 fn connect(limits: Option<&ConnectionLimits>) -> TokioIo<DuplexStream> {
-    let builder = Builder::new(TokioExecutor::new());
+    let mut builder = Builder::new(TokioExecutor::new());
+    // A date is made anew with each second of the real clock, and so more often where the machine is slow.
+    builder.http1().auto_date_header(false);
+    builder.http2().auto_date_header(false);
     let (client, io) = tokio::io::duplex(256);
     let io = TokioIo::new(io);
     if let Some(limits) = limits {

@@ -26,7 +26,7 @@ impl Node {
         Node { port, child: None }
     }
 
-    /// Starts it, and says whether it answers to a PING; false when it has ended.
+    /// Starts it, and says whether it answers; false when it has ended, or another has its port.
     pub fn start(&mut self, command: Command) -> bool {
         self.spawn(command);
         self.answers()
@@ -49,10 +49,10 @@ impl Node {
             }
             if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
                 && let Ok(mut connection) = client.get_connection()
-                && redis::cmd("PING").exec(&mut connection).is_ok()
+                && let Ok(info) = redis::cmd("INFO").arg("server").query::<String>(&mut connection)
             {
-                // It is our server, and not another process's on the same port.
-                return child.try_wait().unwrap().is_none();
+                // Another process may have taken the port, and ours not have ended yet.
+                return info.contains(&format!("process_id:{}\r\n", child.id()));
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -13,7 +13,7 @@ use support::prelude::*;
 fn size() -> (usize, Duration, Duration) {
     match std::env::var("TICKWHEEL_LEASES") {
         Ok(leases) => (leases.parse().unwrap(), 30 * SECOND, 12 * SECOND),
-        Err(_) => (3_000, 10 * SECOND, 4 * SECOND),
+        Err(_) => (3_000, 15 * SECOND, 6 * SECOND),
     }
 }
 

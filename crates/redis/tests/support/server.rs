@@ -49,6 +49,8 @@ impl Node {
             }
             if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
                 && let Ok(mut connection) = client.get_connection()
+                // Not while it loads its files, when it answers to INFO.
+                && redis::cmd("PING").exec(&mut connection).is_ok()
                 && let Ok(info) = redis::cmd("INFO").arg("server").query::<String>(&mut connection)
             {
                 // Another process may have taken the port, and ours not have ended yet.

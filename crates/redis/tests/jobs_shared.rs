@@ -207,6 +207,26 @@ async fn a_due_job_wakes_a_handful_of_many_idle_workers() {
     assert!(sent[10] < 20, "{sent:?}");
 }
 
+/// It has no place left whenever it has looked, and nobody could be told in its stead.
+#[tokio::test]
+async fn a_single_worker_with_one_place_is_told_of_every_job() {
+    let (_server, jobs) = Server::with_queue().await;
+    let mut worker = worker(&jobs);
+    put(&jobs, ["first"], NOW).await;
+    do_next(&mut worker).await;
+    // It listens.
+    idle_until(&mut worker, sleep(SECOND)).await;
+    for n in 0..5 {
+        let began = Instant::now();
+        put(&jobs, [n], NOW).await;
+        do_next(&mut worker).await;
+        // A sweep would bring it after 4 seconds or more.
+        assert!(began.elapsed() < 2 * SECOND, "{:?} of job {n}", began.elapsed());
+        // A worker that was told may take as long to look, and then counts as gone.
+        idle_until(&mut worker, sleep(500 * MS)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_idle_workers_wake_as_there_are_due_jobs() {
     let server = Server::start();

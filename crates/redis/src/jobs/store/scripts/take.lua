@@ -77,8 +77,11 @@ local function enlist(given)
     return false, OVERDUE + others * APART
   end
   if wanted > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
-    -- Nobody could watch in its place.
-    if call('ZSCORE', watching, worker) then listed = 'listed' end
+    -- Nobody could watch in its place. It counts as there again, as it has looked.
+    if call('ZSCORE', watching, worker) then
+      call('ZADD', watching, exact(now + SEEN_FOR), worker)
+      listed = 'listed'
+    end
   else
     local next_due = first(due)
     unlist(worker, next_due and tonumber(next_due) <= now and WATCHERS or 0)

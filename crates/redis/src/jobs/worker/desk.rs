@@ -142,37 +142,67 @@ impl Desk {
         self.queue.update_all(&self.nearby.runtime, operations);
     }
 
-    /// Gives claims back, from the runtime of the engine.
-    pub(super) fn give_back(&self, how: fn(&Claim) -> Change<Finished>, claims: Vec<Claim>) {
-        for claim in &claims {
-            self.held.remove(&claim.lease);
-        }
-        self.give_back_on(&self.nearby.runtime, how, claims);
-    }
-
-    /// Gives claims back when the runtime of the engine has ended, by the runtime of another worker. Without
-    /// another one, they wait until their leases have expired.
-    pub(super) fn give_back_elsewhere(&self, how: fn(&Claim) -> Change<Finished>, claims: Vec<Claim>) {
-        if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
-            self.give_back_on(&runtime, how, claims);
-        }
-    }
-
-    fn give_back_on(&self, runtime: &Handle, how: fn(&Claim) -> Change<Finished>, claims: Vec<Claim>) {
-        let deadline = Instant::now() + CALL_LIMIT;
+    /// Gives claims back, from the runtime of the engine, or from that of another worker if they get no answer
+    /// there, because it has ended.
+    pub(super) fn give_back(
+        self: &Arc<Self>,
+        how: impl Fn(&Claim) -> Change<Finished>,
+        claims: impl IntoIterator<Item = Claim>,
+    ) {
         let given_back = claims.into_iter().map(|claim| {
-            let (queue, partition) = (self.queue.clone(), claim.lease.partition);
-            let unanswered = self.given_back.token();
-            let returned = move |finished: Result<Finished, Error>| {
-                let _answered = unanswered;
-                // A job that cannot be returned is delivered again when its lease has expired.
-                if finished.is_ok_and(|finished| finished != Finished::Lost) {
-                    queue.expect_job(partition, Duration::ZERO);
-                }
-            };
-            (partition, Operation::new(how(&claim), deadline, returned))
+            self.held.remove(&claim.lease);
+            let (desk, partition, change) = (self.clone(), claim.lease.partition, how(&claim));
+            let again = change.clone();
+            let elsewhere = move || desk.return_elsewhere(vec![(partition, again)]);
+            self.returning(partition, change, elsewhere)
         });
-        self.queue.update_all(runtime, given_back.collect());
+        self.send(given_back.collect());
+    }
+
+    /// Gives claims back when the runtime of the engine has ended.
+    pub(super) fn give_back_elsewhere(
+        &self,
+        how: impl Fn(&Claim) -> Change<Finished>,
+        claims: impl IntoIterator<Item = Claim>,
+    ) {
+        let changes = claims
+            .into_iter()
+            .map(|claim| (claim.lease.partition, how(&claim)));
+        self.return_elsewhere(changes.collect());
+    }
+
+    /// Makes changes by which claims go back, from the runtime of another worker. Without another one, the
+    /// claims wait until their leases have expired.
+    fn return_elsewhere(&self, changes: Vec<(usize, Change<Finished>)>) {
+        if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
+            let changes = changes.into_iter();
+            let given_back = changes.map(|(partition, change)| self.returning(partition, change, || ()));
+            self.queue.update_all(&runtime, given_back.collect());
+        }
+    }
+
+    /// Returns the operation by which a claim goes back, and what is done if that is not answered.
+    fn returning(
+        &self,
+        partition: usize,
+        change: Change<Finished>,
+        if_unanswered: impl FnOnce() + Send + 'static,
+    ) -> (usize, Operation) {
+        let (queue, unanswered) = (self.queue.clone(), self.given_back.token());
+        let returned = move |finished: Result<Finished, Error>| {
+            let _answered = unanswered;
+            match finished {
+                Ok(Finished::Lost) => {}
+                Ok(_) => queue.expect_job(partition, Duration::ZERO),
+                Err(error) if error.is_unanswered() => if_unanswered(),
+                // It is delivered again when its lease has expired.
+                Err(_) => {}
+            }
+        };
+        (
+            partition,
+            Operation::new(change, Instant::now() + CALL_LIMIT, returned),
+        )
     }
 
     fn notify_engine(&self) {
@@ -281,7 +311,7 @@ impl Desk {
                 if state.closed || state.ended {
                     // Nobody fetches it any more.
                     drop(state);
-                    return self.give_back(undo_start, vec![claim]);
+                    return self.give_back(undo_start, [claim]);
                 }
                 claim.since = Instant::now();
                 state.started.push_back(claim);
@@ -307,7 +337,7 @@ impl Desk {
         if let Some(error) = error {
             if error.is_unanswered() {
                 // It may have been carried out all the same, for a runtime that has ended.
-                self.give_back_elsewhere(undo_start, vec![claim]);
+                self.give_back_elsewhere(undo_start, [claim]);
             }
             self.report(error);
             wake(self.state.lock());
@@ -390,7 +420,11 @@ impl Desk {
 
     /// Gives back the claims that have been due, and the jobs that have been started, since before these
     /// instants.
-    pub(super) fn give_back_older(&self, due_before: Option<Instant>, started_before: Option<Instant>) {
+    pub(super) fn give_back_older(
+        self: &Arc<Self>,
+        due_before: Option<Instant>,
+        started_before: Option<Instant>,
+    ) {
         let mut state = self.state.lock();
         let (mut claims, mut starts) = (Vec::new(), Vec::new());
         while let Some(due) = state.due.first_entry()
@@ -435,8 +469,8 @@ impl Desk {
         wake(state);
         self.held.drain();
         self.nearby.end();
-        self.give_back_elsewhere(give_back, due.into_values().collect());
-        self.give_back_elsewhere(undo_start, started.into());
+        self.give_back_elsewhere(give_back, due.into_values());
+        self.give_back_elsewhere(undo_start, started);
     }
 }
 

@@ -18,10 +18,8 @@ use super::desk::{Desk, Status, UNASKED};
 use crate::{
     error::Error,
     jobs::store::{
-        batcher::Operation,
         change::{give_back, unfetched},
         claim::Claim,
-        queue::CALL_LIMIT,
     },
 };
 
@@ -118,29 +116,26 @@ impl Stock {
             Ok(None) => {
                 self.desk.held.remove(&claim.lease);
             }
-            Err(error) if error.is_unanswered() => self.count_unfetched(&claim),
+            Err(error) if error.is_unanswered() => self.count_unfetched(claim),
             Err(error) => {
                 self.desk.report(error);
-                self.desk.give_back(give_back, vec![claim]);
+                self.desk.give_back(give_back, [claim]);
             }
         }
         None
     }
 
     /// Counts an attempt for a claim whose payload could not be fetched in time.
-    fn count_unfetched(&self, claim: &Claim) {
-        let (desk, job) = (&self.desk, &claim.lease);
+    fn count_unfetched(&self, claim: Claim) {
+        let desk = &self.desk;
         desk.report_undeliverable(Error::Undeliverable {
-            id: job.id.clone(),
+            id: claim.lease.id.clone(),
             reason: format!(
                 "its payload of {} bytes was not fetched within {:?}",
                 claim.size, desk.queue.settings.answer_within
             ),
         });
-        desk.held.remove(job);
-        let (change, unanswered) = (unfetched(job, desk.settings.attempts), desk.given_back.token());
-        let counted = Operation::new(change, Instant::now() + CALL_LIMIT, move |_| drop(unanswered));
-        desk.send(vec![(job.partition, counted)]);
+        desk.give_back(|claim| unfetched(&claim.lease, desk.settings.attempts), [claim]);
     }
 
     // Giving back.

@@ -431,7 +431,9 @@ fn what_an_ended_runtime_has_claimed_is_given_back_by_another() {
     served.block_on(put(&jobs, 0..10, HOUR / 2));
     let ended = runtime();
     let mut first = ended.block_on(async { jobs.worker().lease(HOUR).look_ahead(HOUR).start() });
-    ended.block_on(yields_nothing_until(&mut first, || places(&server) == [0, 10, 0, 0]));
+    ended.block_on(yields_nothing_until(&mut first, || {
+        places(&server) == [0, 10, 0, 0]
+    }));
     drop(ended);
     served.block_on(until(|| async { places(&server) == [10, 0, 0, 0] }));
 }
@@ -480,7 +482,10 @@ fn what_a_runtime_ends_in_the_middle_of_is_given_back_by_another() {
         faults.clear();
         drop(ended);
         let delivered = served.block_on(do_next_jobs(&mut other, 10));
-        assert!(delivered.iter().all(|(_, attempt)| *attempt == 1), "{set}: {delivered:?}");
+        assert!(
+            delivered.iter().all(|(_, attempt)| *attempt == 1),
+            "{set}: {delivered:?}"
+        );
     }
 }
 

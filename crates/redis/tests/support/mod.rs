@@ -49,7 +49,7 @@ pub mod prelude {
         HOUR, MINUTE, MS, NOW, PATIENCE, SECOND, assert_says, background,
         cluster::Cluster,
         connect,
-        faulty::{Fault, Faults, Faulty, Gate, PANIC},
+        faulty::{Fault, Faults, Faulty, Gate, PANIC, says},
         folder::Folder,
         jobs::*,
         leases::*,

@@ -1,5 +1,5 @@
 //! `List`: the values that a queue, leases or notifications export, in the form that exporters of a wheel
-//! read. `Watched`: a source of such values.
+//! read. `WeakSource`: a source of such values that keeps nothing.
 
 use std::sync::{
     Arc, Weak,
@@ -27,14 +27,14 @@ impl Counter {
 }
 
 /// A source that lists the values of an object for as long as somebody else keeps that.
-pub(crate) struct Watched<T, F> {
+pub(crate) struct WeakSource<T, F> {
     object: Weak<T>,
     list: F,
 }
 
-impl<T, F: Fn(&T) -> Vec<Exported>> Watched<T, F> {
-    pub(crate) fn new(object: &Arc<T>, list: F) -> Watched<T, F> {
-        Watched {
+impl<T, F: Fn(&T) -> Vec<Exported>> WeakSource<T, F> {
+    pub(crate) fn new(object: &Arc<T>, list: F) -> WeakSource<T, F> {
+        WeakSource {
             object: Arc::downgrade(object),
             list,
         }
@@ -42,16 +42,16 @@ impl<T, F: Fn(&T) -> Vec<Exported>> Watched<T, F> {
 }
 
 // Derived, it would ask `T` to be `Clone`.
-impl<T, F: Clone> Clone for Watched<T, F> {
-    fn clone(&self) -> Watched<T, F> {
-        Watched {
+impl<T, F: Clone> Clone for WeakSource<T, F> {
+    fn clone(&self) -> WeakSource<T, F> {
+        WeakSource {
             object: self.object.clone(),
             list: self.list.clone(),
         }
     }
 }
 
-impl<T: Send + Sync, F: Fn(&T) -> Vec<Exported> + Send + Sync> Source for Watched<T, F> {
+impl<T: Send + Sync, F: Fn(&T) -> Vec<Exported> + Send + Sync> Source for WeakSource<T, F> {
     fn exported(&self) -> Option<Vec<Exported>> {
         let object = self.object.upgrade()?;
         Some((self.list)(&object))

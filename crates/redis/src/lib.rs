@@ -33,7 +33,7 @@
 //! Start with [`Leases::acquire`] or [`DelayedJobs::worker`]; the README has a program for each, and
 //! `docs/guarantees.md` in the repository says what holds when processes, networks and servers fail.
 //!
-//! # Being watched
+//! # Metrics
 //!
 //! [`DelayedJobs::source`], [`Leases::source`] and [`Notifications::source`] report to the exporters of a
 //! wheel, the packages `tickwheel-prometheus` and `tickwheel-metrics`:

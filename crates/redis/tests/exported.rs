@@ -111,7 +111,7 @@ async fn deliveries_and_their_lateness_are_counted() {
     assert!((day - 86_400.0).abs() < 0.01, "{day}");
     assert_eq!(later_than(3600.0), 1);
 
-    // A job that is held on the wheel is late from its due time on, not from when it was claimed.
+    // A job that waits on the wheel is late from its due time on, not from when it was claimed.
     drop(worker);
     let mut worker = jobs.worker().look_ahead(MINUTE).start();
     put(&jobs, ["ahead"], 600 * MS).await;
@@ -128,7 +128,7 @@ async fn only_the_first_attempt_that_was_delivered_counts_as_first() {
     let count = || [FIRST, LATER].map(|name| value_of(jobs.source(), name));
     let running = || entries(&server, "running");
 
-    // Put off, and then started and not fetched.
+    // Put off, and then started and not received.
     put(&jobs, ["put off"], NOW).await;
     let mut worker = self::worker(&jobs);
     assert!(next(&mut worker).await.snooze(NOW).await.unwrap());

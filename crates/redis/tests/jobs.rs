@@ -99,7 +99,7 @@ async fn payloads_from_nothing_to_a_megabyte() {
     let (none, large) = (vec![], vec![7; 1 << 20]);
     let payloads = [none, vec![0], b"\r\n\0\xff\xfe".to_vec(), binary, large];
     let (jobs, payload) = (&jobs, |n: usize| &payloads[n % 5]);
-    // Together they are more than one reply, or one batch, has room for.
+    // Together they are more than one answer, or one batch, has room for.
     let schedule = |n: usize| async move { jobs.schedule(&n.to_string(), NOW, payload(n)).await.unwrap() };
     assert_eq!(join_all((0..15).map(schedule)).await, [true; 15]);
     let mut worker = worker(jobs);
@@ -580,18 +580,18 @@ async fn waiting_jobs_are_listed_in_order_of_due_time() {
             .unwrap()
     };
     assert_eq!(join_all((0..350).map(schedule)).await, [true; 350]);
-    let ids = async |offset, limit| -> Vec<u32> {
-        let waiting = jobs.waiting(offset, limit).await.unwrap();
+    let ids = async |offset, count| -> Vec<u32> {
+        let waiting = jobs.waiting(offset, count).await.unwrap();
         waiting.iter().map(|job| job.id.parse().unwrap()).collect()
     };
-    for (offset, limit, expected) in [
+    for (offset, count, expected) in [
         (0, 0, 0..0),
         (0, usize::MAX, 0..350),
         (120, 7, 120..127),
         (345, 100, 345..350),
         (350, 100, 0..0),
     ] {
-        assert_eq!(ids(offset, limit).await, Vec::from_iter(expected));
+        assert_eq!(ids(offset, count).await, Vec::from_iter(expected));
     }
     let first = &jobs.waiting(0, 1).await.unwrap()[0];
     assert_eq!((&*first.id, first.attempt), ("000", 1));
@@ -619,8 +619,8 @@ async fn jobs_that_were_tried_or_are_claimed_are_listed_as_waiting() {
     .await;
 }
 
-/// The limit of attempts is stored with a job at each start, so that a worker with another limit judges no delivery
-/// but its own.
+/// How many attempts a job may have is stored with it at each start, so that a worker that was told otherwise judges
+/// no delivery but its own.
 #[tokio::test]
 async fn the_attempts_of_a_delivery_are_those_of_its_worker() {
     let (_server, jobs) = Server::with_queue().await;

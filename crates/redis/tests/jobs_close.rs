@@ -19,7 +19,7 @@ async fn faulty(wheel: &Wheel, server: &Server) -> (DelayedJobs<Faulty<Connectio
 async fn close_and_open(close: impl Future<Output = ()>, gate: &Gate, server: &Server) -> [u64; 4] {
     let close = async {
         soon(close).await;
-        places(server)
+        sizes(server)
     };
     let open = async {
         sleep(100 * MS).await;
@@ -57,12 +57,12 @@ async fn starts_that_are_answered_while_a_worker_is_closed_have_gone_back() {
     }
 }
 
-/// They were being given back before, because nobody had fetched them.
+/// They were being given back before, because nobody had received them.
 #[tokio::test]
 async fn starts_that_are_being_undone_when_a_worker_is_closed_have_gone_back() {
     let server = Server::start();
     let (jobs, faults) = faulty(&Wheel::new(), &server).await;
-    let undo = faults.hold("undo_start");
+    let undo = faults.stop("undo_start");
     put(&jobs, ["a", "b", "c"], NOW).await;
     let mut worker = jobs.worker().concurrency(3).start();
     assert!(worker.next().now_or_never().is_none());
@@ -77,7 +77,7 @@ async fn a_start_that_is_answered_after_the_end_of_the_wheel_has_gone_back() {
     let server = Server::start();
     let wheel = Wheel::new();
     let (jobs, faults) = faulty(&wheel, &server).await;
-    let start = faults.hold_answer("start");
+    let start = faults.stop_answer("start");
     put(&jobs, ["a"], NOW).await;
     let mut worker = jobs.worker().lease(HOUR).attempts(1).start();
     idle_until(&mut worker, start.reached()).await;
@@ -97,8 +97,8 @@ async fn a_claim_whose_payload_could_not_be_fetched_has_gone_back() {
     let (jobs, faults) = faulty(&Wheel::new(), &server).await;
     let jobs = jobs.answer_within(300 * MS);
     // Its payload never arrives.
-    faults.hold_answer("large");
-    let unfetched = faults.hold("unfetched");
+    faults.stop_answer("large");
+    let unfetched = faults.stop("unfetched");
     let mut worker = worker(&jobs);
     soon(async {
         // On a loaded machine, a take may have no answer within the limit either.
@@ -117,7 +117,7 @@ fn claims_of_a_runtime_that_has_ended_have_gone_back() {
     let server = Server::start();
     let (ends, lasts) = (runtime(), background());
     let (jobs, faults) = lasts.block_on(faulty(&Wheel::new(), &server));
-    let give_back = faults.hold("give_back");
+    let give_back = faults.stop("give_back");
     let other = lasts.block_on(async {
         put(&jobs, ["a"], HOUR / 2).await;
         jobs.worker().start()

@@ -126,7 +126,7 @@ async fn a_job_that_is_dropped_before_its_worker_learns_that_it_was_cancelled_fr
     put(&jobs, ["a"], HOUR).await;
 }
 
-/// Its worker learns of it after the start was answered and before the consumer has fetched it.
+/// Its worker learns of it after the start was answered and before the consumer has received it.
 #[tokio::test]
 async fn a_job_that_is_cancelled_between_its_start_and_its_delivery_is_gone() {
     let server = Server::start();
@@ -138,7 +138,7 @@ async fn a_job_that_is_cancelled_between_its_start_and_its_delivery_is_gone() {
     let mut worker = worker(&jobs);
     assert!(worker.next().now_or_never().is_none());
     until(|| async { server.listeners(&key("sooner:renew")) == 1 }).await;
-    let (start, renewal) = (faults.hold_answer("start"), faults.notice("renew"));
+    let (start, renewal) = (faults.stop_answer("start"), faults.notice("renew"));
     put(&operator, ["a"], NOW).await;
     soon(start.reached()).await;
     assert_eq!(operator.cancel("a").await.unwrap(), Cancelled::Running);

@@ -10,7 +10,7 @@ use support::prelude::*;
 fn put_a_job_in_each_place(server: &Server) {
     put_jobs(server);
     // A claim goes back that is not asked for within 50 ms, which a loaded machine may take to get here.
-    while places(server) != [1; 4] {
+    while sizes(server) != [1; 4] {
         let _: String = server.command(&["FLUSHALL"]);
         put_jobs(server);
     }
@@ -139,10 +139,10 @@ async fn something_else_at_the_grids_loses_no_job_of_the_same_batch() {
     assert_eq!(counts(&jobs).await, [3, 0, 0]);
 }
 
-/// The limit of a job that runs, in place of a number.
+/// The attempts that a job which runs may have, in place of a number.
 #[tokio::test]
-async fn a_damaged_limit_stops_no_other_job_of_the_same_batch() {
-    for (limit, is_damaged) in [("--", true), ("1-2", true), ("-", false)] {
+async fn a_damaged_number_of_attempts_stops_no_other_job_of_the_same_batch() {
+    for (attempts, is_damaged) in [("--", true), ("1-2", true), ("-", false)] {
         let server = Server::start();
         let jobs = server.queue().await;
         put(&jobs, ["good", "other"], NOW).await;
@@ -151,18 +151,18 @@ async fn a_damaged_limit_stops_no_other_job_of_the_same_batch() {
         assert_eq!((good.id(), other.id()), ("good", "other"));
         let state: String = server.command(&["HGET", &key("state"), "other"]);
         let (before, _) = state.rsplit_once(' ').unwrap();
-        let _: u64 = server.command(&["HSET", &key("state"), "other", &format!("{before} {limit}")]);
+        let _: u64 = server.command(&["HSET", &key("state"), "other", &format!("{before} {attempts}")]);
         let (good, other) = futures::join!(good.retry_after(HOUR), other.retry_after(NOW));
-        assert!(good.unwrap(), "{limit}");
+        assert!(good.unwrap(), "{attempts}");
         // Of a damaged state nobody is the holder, until the lease has ended.
-        assert_eq!(other.unwrap(), !is_damaged, "{limit}");
+        assert_eq!(other.unwrap(), !is_damaged, "{attempts}");
         if is_damaged {
             end_lease(&server, "other");
         }
         first.close().await;
         let attempt = if is_damaged { 1 } else { 2 };
         let delivered = do_next(&mut worker(&jobs)).await;
-        assert_eq!(delivered, ("other".to_owned(), attempt), "{limit}");
+        assert_eq!(delivered, ("other".to_owned(), attempt), "{attempts}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Delayed jobs while replies get lost, and while Redis is unreachable, suspended, restarted, full or
+//! Delayed jobs while answers get lost, and while Redis is unreachable, suspended, restarted, full or
 //! misconfigured.
 
 mod support;
@@ -17,8 +17,8 @@ async fn behind_proxy(server: &Server) -> (Proxy, Jobs) {
     (proxy, jobs)
 }
 
-/// Loses the reply of what is asked, once it has been carried out, and lets the network recover.
-async fn lose_reply<T: Send + 'static>(
+/// Loses the answer of what is asked, once it has been carried out, and lets the network recover.
+async fn lose_answer<T: Send + 'static>(
     jobs: &Jobs,
     proxy: &Proxy,
     server: &Server,
@@ -29,61 +29,61 @@ async fn lose_reply<T: Send + 'static>(
     jobs.counts().await.unwrap();
     eprintln!(
         "due, claimed, running, dead: {:?}, to become {effect:?}",
-        places(server)
+        sizes(server)
     );
     proxy.set(Network::Deaf);
     let asked = tokio::spawn(asked);
-    until(|| async { places(server) == effect }).await;
+    until(|| async { sizes(server) == effect }).await;
     sleep(100 * MS).await;
-    assert!(!asked.is_finished(), "the reply was not lost");
+    assert!(!asked.is_finished(), "the answer was not lost");
     proxy.cut().await;
     soon(asked).await.unwrap()
 }
 
 #[tokio::test]
-async fn what_is_repeated_after_a_lost_reply_answers_as_the_first_did() {
+async fn what_is_repeated_after_a_lost_answer_answers_as_the_first_did() {
     let server = Server::start();
     let (proxy, jobs) = behind_proxy(&server).await;
-    macro_rules! lose_reply {
+    macro_rules! lose_answer {
         ($effect:expr, $asked:expr) => {{
             let asked = Box::pin($asked);
-            let answer: bool = lose_reply(&jobs, &proxy, &server, $effect, asked).await.unwrap();
+            let answer: bool = lose_answer(&jobs, &proxy, &server, $effect, asked).await.unwrap();
             assert!(answer);
         }};
     }
     let of = || jobs.clone();
     let (first, second, third) = (of(), of(), of());
-    lose_reply!([1, 0, 0, 0], async move { first.schedule("a", HOUR, b"").await });
-    lose_reply!([0, 0, 0, 0], async move {
+    lose_answer!([1, 0, 0, 0], async move { first.schedule("a", HOUR, b"").await });
+    lose_answer!([0, 0, 0, 0], async move {
         second.cancel("a").await.map(|found| found == Cancelled::Waiting)
     });
     put(&jobs, ["a"], NOW).await;
     let mut worker = worker(&jobs);
     let job = next_after_errors(&mut worker).await;
-    lose_reply!([0, 0, 0, 0], job.done());
+    lose_answer!([0, 0, 0, 0], job.done());
     put(&jobs, ["a"], NOW).await;
     let job = next_after_errors(&mut worker).await;
-    lose_reply!([1, 0, 0, 0], job.retry_after(HOUR));
+    lose_answer!([1, 0, 0, 0], job.retry_after(HOUR));
     jobs.reschedule("a", NOW).await.unwrap();
     let job = next_after_errors(&mut worker).await;
     assert_eq!(job.attempt(), 2);
-    lose_reply!([0, 0, 0, 1], job.bury());
+    lose_answer!([0, 0, 0, 1], job.bury());
     drop(worker);
     // A worker that went would take what is revived here.
     sleep(100 * MS).await;
-    lose_reply!([1, 0, 0, 0], async move { third.revive("a").await });
+    lose_answer!([1, 0, 0, 0], async move { third.revive("a").await });
 }
 
 #[tokio::test]
-async fn a_take_whose_reply_was_lost_is_repeated() {
+async fn a_take_whose_answer_was_lost_is_repeated() {
     let server = Server::start();
     let (proxy, jobs) = behind_proxy(&server).await;
     for n in 0..5 {
         jobs.schedule(&n.to_string(), NOW, b"x").await.unwrap();
     }
-    // The claims of the lost reply would stay for an hour.
+    // The claims of the lost answer would stay for an hour.
     let mut worker = worker(&jobs);
-    let (mut worker, job) = lose_reply(&jobs, &proxy, &server, [0, 5, 0, 0], async move {
+    let (mut worker, job) = lose_answer(&jobs, &proxy, &server, [0, 5, 0, 0], async move {
         let job = next_after_errors(&mut worker).await;
         (worker, job)
     })
@@ -96,14 +96,14 @@ async fn a_take_whose_reply_was_lost_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_start_whose_reply_was_lost_is_repeated() {
+async fn a_start_whose_answer_was_lost_is_repeated() {
     let server = Server::start();
     let (proxy, jobs) = behind_proxy(&server).await;
     put(&jobs, 0..5, NOW).await;
     let mut worker = worker(&jobs);
     let _first = next_after_errors(&mut worker).await;
     let asked = async move { next_after_errors(&mut worker).await };
-    let job = lose_reply(&jobs, &proxy, &server, [0, 3, 2, 0], asked).await;
+    let job = lose_answer(&jobs, &proxy, &server, [0, 3, 2, 0], asked).await;
     assert_eq!((job.id(), job.attempt()), ("1", 1));
 }
 
@@ -115,11 +115,11 @@ async fn a_take_that_was_dropped_midway_is_given_back() {
     let mut dropped = worker(&jobs);
     proxy.set(Network::Deaf);
     assert!(dropped.next().now_or_never().is_none());
-    until(|| async { places(&server) == [0, 5, 0, 0] }).await;
+    until(|| async { sizes(&server) == [0, 5, 0, 0] }).await;
     drop(dropped);
     sleep(100 * MS).await;
     proxy.cut().await;
-    until(|| async { places(&server) == [5, 0, 0, 0] }).await;
+    until(|| async { sizes(&server) == [5, 0, 0, 0] }).await;
     assert_eq!(next_after_errors(&mut worker(&jobs)).await.attempt(), 1);
 }
 
@@ -188,7 +188,7 @@ async fn a_server_that_is_killed_and_restarted_has_every_job() {
         assert_eq!(delivery(&job), (n.to_string(), 1));
         done(job).await;
     }
-    assert_eq!(places(&server), [0; 4]);
+    assert_eq!(sizes(&server), [0; 4]);
 }
 
 /// Refuses to schedule for want of memory.
@@ -241,7 +241,7 @@ async fn a_process_that_starts_when_redis_is_out_of_memory_drains_the_queue() {
     }
     held_for(&held, SHORT * 2).await;
     done(held).await;
-    assert_eq!(places(&server), [0; 4]);
+    assert_eq!(sizes(&server), [0; 4]);
     is_full(&jobs).await;
     // A queue that is used for the first time is opened, too, so that the error is the same.
     let other = DelayedJobs::new(&Wheel::new(), server.connect().await, "other");

@@ -61,7 +61,7 @@ async fn slow_connection(server: &Server, is_patient: bool) -> (Proxy, Connectio
 }
 
 /// Forty small jobs in four partitions and a lease of five seconds live through one large job.
-async fn large_job(limits: impl Fn(Jobs) -> Jobs, is_delivered: bool) {
+async fn large_job(settings: impl Fn(Jobs) -> Jobs, is_delivered: bool) {
     let server = Server::start();
     let direct = server.queue().await.partitions(4);
     for n in 0..40 {
@@ -76,7 +76,7 @@ async fn large_job(limits: impl Fn(Jobs) -> Jobs, is_delivered: bool) {
 
     // A payload that is fetched as one answer takes longer than the default limit of a client.
     let (_link, connection) = slow_connection(&server, is_delivered).await;
-    let jobs = limits(unnotified(connection.clone()).partitions(4));
+    let jobs = settings(unnotified(connection.clone()).partitions(4));
     let lease = leases_on(connection).acquire("x", 5 * SECOND).await.unwrap();
     let mut worker = jobs.worker().attempts(2).start();
     let work = async {

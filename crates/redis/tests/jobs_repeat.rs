@@ -6,8 +6,8 @@ use support::prelude::*;
 
 const EVERY: Duration = Duration::from_millis(300);
 
-/// How many points after the first one.
-fn place(first: SystemTime, due: SystemTime, every: Duration) -> u32 {
+/// How many points of the grid lie after the first one, up to this one.
+fn points_to(first: SystemTime, due: SystemTime, every: Duration) -> u32 {
     let micros = due.duration_since(first).unwrap().as_micros();
     assert_eq!(micros % every.as_micros(), 0, "not on the grid");
     (micros / every.as_micros()) as u32
@@ -39,7 +39,7 @@ async fn a_job_comes_at_each_point_of_its_grid_until_it_is_cancelled() {
         let first = *first.get_or_insert(job.due());
         assert!((before + 200 * MS..=after + 200 * MS).contains(&first));
         // On a loaded machine one may be late by more than a period.
-        assert!(place(first, job.due(), EVERY) >= n);
+        assert!(points_to(first, job.due(), EVERY) >= n);
         done(job).await;
         assert_eq!(counts(&jobs).await, [1, 0, 0]);
     }
@@ -73,7 +73,7 @@ async fn points_without_a_worker_are_made_up_by_one() {
     done(job).await;
     let ended = server.time();
     let job = next(&mut worker).await;
-    assert!(place(first, job.due(), every) >= 1801);
+    assert!(points_to(first, job.due(), every) >= 1801);
     assert!(job.due() > ended, "one made up for all");
     done(job).await;
 }
@@ -91,12 +91,12 @@ async fn points_that_pass_while_it_runs_are_made_up_by_one() {
     let before = server.time();
     done(job).await;
     let job = next(&mut worker).await;
-    let made_up = place(first, job.due(), every);
+    let made_up = points_to(first, job.due(), every);
     assert!(made_up >= 2 && job.due() <= before, "{made_up}");
     done(job).await;
     let ended = server.time();
     let job = next(&mut worker).await;
-    assert!(place(first, job.due(), every) > made_up);
+    assert!(points_to(first, job.due(), every) > made_up);
     assert!(job.due() + every > ended);
     done(job).await;
 }
@@ -115,7 +115,7 @@ async fn its_death_is_a_job_of_its_own_and_the_grid_goes_on() {
     assert!(job.retry_after(HOUR).await.unwrap());
     let job = next(&mut worker).await;
     assert_job(&job, "a", 1, payload);
-    assert!(place(first, job.due(), EVERY) >= 1);
+    assert!(points_to(first, job.due(), EVERY) >= 1);
     assert!(job.bury().await.unwrap());
     let dead = jobs.dead(10).await.unwrap();
     assert_eq!(dead.len(), 2);
@@ -254,7 +254,7 @@ async fn it_survives_the_death_of_its_worker_and_a_restart() {
     for _ in 0..3 {
         let job = next_after_errors(&mut worker).await;
         assert_eq!(job.attempt(), 1);
-        assert!(place(first, job.due(), EVERY) >= 1);
+        assert!(points_to(first, job.due(), EVERY) >= 1);
         done(job).await;
     }
 }

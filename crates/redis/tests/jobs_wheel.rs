@@ -1,4 +1,4 @@
-//! The wheel's part in delayed jobs: which jobs are held on it, and which requests it saves.
+//! The wheel's part in delayed jobs: which jobs wait on it, and which requests it saves.
 
 mod support;
 
@@ -55,7 +55,7 @@ async fn an_idle_worker_sends_less_than_a_command_a_second() {
 }
 
 #[tokio::test]
-async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_it_is_due() {
+async fn what_is_claimed_ahead_waits_on_the_wheel_and_costs_one_command_when_it_is_due() {
     let server = Server::start();
     let wheel = Wheel::new();
     let jobs = server.queue_on(&wheel).await;

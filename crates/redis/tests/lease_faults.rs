@@ -20,7 +20,7 @@ async fn faulty(server: &Server) -> (Leases<Faulty<ConnectionManager>>, Faults) 
 async fn a_request_that_arrives_after_it_was_given_back_acquires_nothing() {
     let server = Server::start();
     let (leases, faults) = faulty(&server).await;
-    let arrive = faults.hold("");
+    let arrive = faults.stop("");
     let mut asking = Box::pin(leases.try_acquire("x", HOUR));
     assert!((&mut asking).now_or_never().is_none());
     faults.clear();

@@ -432,10 +432,10 @@ fn what_an_ended_runtime_has_claimed_is_given_back_by_another() {
     let ended = runtime();
     let mut first = ended.block_on(async { jobs.worker().lease(HOUR).look_ahead(HOUR).start() });
     ended.block_on(yields_nothing_until(&mut first, || {
-        places(&server) == [0, 10, 0, 0]
+        sizes(&server) == [0, 10, 0, 0]
     }));
     drop(ended);
-    served.block_on(until(|| async { places(&server) == [10, 0, 0, 0] }));
+    served.block_on(until(|| async { sizes(&server) == [10, 0, 0, 0] }));
 }
 
 /// The first worker's consumer has not asked for the second job.
@@ -448,7 +448,7 @@ fn what_goes_back_while_a_runtime_ends_is_given_back_by_another() {
     let mut other = served.block_on(async { worker(&jobs) });
     let ended = runtime();
     let _first = ended.block_on(async {
-        let returned = faults.hold("give_back");
+        let returned = faults.stop("give_back");
         let mut first = worker(&jobs);
         let held = next(&mut first).await;
         soon(returned.reached()).await;
@@ -477,7 +477,7 @@ fn what_a_runtime_ends_in_the_middle_of_is_given_back_by_another() {
         let mut other = worker(&served);
         let ended = runtime();
         let mut first = worker(&ended);
-        faults.hold_answer(held);
+        faults.stop_answer(held);
         ended.block_on(yields_nothing_until(&mut first, || entries(&server, set) > 0));
         faults.clear();
         drop(ended);

@@ -14,7 +14,7 @@ use tickwheel_exported::Source;
 
 use crate::{
     error::{Error, check_name},
-    exported::Watched,
+    exported::WeakSource,
     server::{connection::Connection, erased::connected, eviction::Keys, notifications::Notifications},
 };
 
@@ -130,8 +130,8 @@ impl<C: Connection> DelayedJobs<C> {
         self.set(|settings| settings.max_payload = bytes)
     }
 
-    /// Sets how long to wait for an answer of Redis before the attempt has failed: 2 seconds unless set, from
-    /// 10 ms to an hour.
+    /// Sets how long to wait for an answer of Redis before a call is sent again: 2 seconds unless set, from 10 ms
+    /// to an hour.
     ///
     /// A call is repeated until 5 seconds have passed, or this time if it is longer. A job whose payload
     /// could not be fetched in this time is tried again a second later, and after the worker's `attempts` it
@@ -162,12 +162,12 @@ impl<C: Connection> DelayedJobs<C> {
     /// The setting is stored with the queue at the first use of this handle, for all programs: the last one
     /// stored holds, and a handle without one changes nothing. The number is divided by the partitions and
     /// rounded down, so that a queue of several partitions may run less than that at once: use one partition
-    /// unless the limit is large. With a smaller number than there are partitions, calls return
+    /// unless the number is large. With a smaller number than there are partitions, calls return
     /// [`Error::InvalidSetting`].
     ///
     /// Use it to spare what the jobs use, and not for mutual exclusion: a worker that was suspended for
     /// longer than its lease may still work on a job that does not count any more. The fewer may run, the
-    /// less is hidden of the round trips between two jobs; see `docs/limits.md` for what it costs.
+    /// less is hidden of the round trips between two jobs; see `docs/max_running.md` for what it costs.
     ///
     /// # Examples
     ///
@@ -318,9 +318,9 @@ impl<C> DelayedJobs<C> {
     }
 
     async fn put(&self, id: &str, when: When, payload: &[u8]) -> Result<Repeated, Error> {
-        let (size, limit) = (payload.len(), self.queue.settings.max_payload);
-        if size > limit {
-            let bytes = format!("{size} bytes, where max_payload is {limit} bytes,");
+        let (size, largest) = (payload.len(), self.queue.settings.max_payload);
+        if size > largest {
+            let bytes = format!("{size} bytes, where max_payload is {largest} bytes,");
             return wrong("payload", bytes, "up to max_payload, which is at most 16 MiB");
         }
         self.change(id, change::schedule(id, when, payload)).await
@@ -381,7 +381,7 @@ impl<C> DelayedJobs<C> {
         Ok(revived)
     }
 
-    /// Makes up to `limit` dead jobs wait again, the oldest of a partition first, and returns how many they
+    /// Makes up to `count` dead jobs wait again, the oldest of a partition first, and returns how many they
     /// were.
     ///
     /// They are revived in batches of 100 of a partition. If a batch fails, those before it remain revived.
@@ -389,8 +389,8 @@ impl<C> DelayedJobs<C> {
     /// # Errors
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
-    pub async fn revive_dead(&self, limit: usize) -> Result<u64, Error> {
-        let revived = self.change_dead(limit, change::revive_dead).await;
+    pub async fn revive_dead(&self, count: usize) -> Result<u64, Error> {
+        let revived = self.change_dead(count, change::revive_dead).await;
         self.queue.expect_jobs();
         revived
     }
@@ -404,7 +404,7 @@ impl<C> DelayedJobs<C> {
         self.change(id, change::purge(id)).await
     }
 
-    /// Removes up to `limit` dead jobs permanently, the oldest of a partition first, and returns how many
+    /// Removes up to `count` dead jobs permanently, the oldest of a partition first, and returns how many
     /// they were.
     ///
     /// They are removed in batches of 100 of a partition. If a batch fails, those before it remain removed.
@@ -412,8 +412,8 @@ impl<C> DelayedJobs<C> {
     /// # Errors
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
-    pub async fn purge_dead(&self, limit: usize) -> Result<u64, Error> {
-        self.change_dead(limit, change::purge_dead).await
+    pub async fn purge_dead(&self, count: usize) -> Result<u64, Error> {
+        self.change_dead(count, change::purge_dead).await
     }
 
     /// Pauses the queue for all programs. Returns `true` unless it was paused already.
@@ -447,9 +447,9 @@ impl<C> DelayedJobs<C> {
         self.queue.change(self.queue.partition(id), change).await
     }
 
-    /// Makes a change to up to `limit` dead jobs, in the order of the partitions.
-    async fn change_dead(&self, limit: usize, change: fn(u64) -> Change<u64>) -> Result<u64, Error> {
-        let mut left = limit as u64;
+    /// Makes a change to up to `count` dead jobs, in the order of the partitions.
+    async fn change_dead(&self, count: usize, change: fn(u64) -> Change<u64>) -> Result<u64, Error> {
+        let mut left = count as u64;
         for partition in &self.queue.partitions {
             let mut is_empty = false;
             while left > 0 && !is_empty {
@@ -459,7 +459,7 @@ impl<C> DelayedJobs<C> {
                 is_empty = changed < batch;
             }
         }
-        Ok(limit as u64 - left)
+        Ok(count as u64 - left)
     }
 
     /// Returns what is known of a job, or `None` if there is no job with that id.
@@ -554,7 +554,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// It asks nothing of Redis. Deliveries, renewals and losses are those of the workers of this handle and
     /// its clones, and exact. What only Redis knows is as old as the last [sample](DelayedJobs::sample), and
-    /// is missing before the first one. See the [crate documentation](crate#being-watched) for the names.
+    /// is missing before the first one. See the [crate documentation](crate#metrics) for the names.
     ///
     /// The source does not keep the queue, and reports nothing once all handles, workers and jobs of this
     /// handle and its clones have been dropped.
@@ -574,12 +574,12 @@ impl<C> DelayedJobs<C> {
     pub fn source(&self) -> impl Source + Clone + use<C> {
         let wheel = self.queue.wheel.name().unwrap_or_default().to_owned();
         let labels = vec![("wheel", wheel), ("queue", self.queue.name.clone())];
-        Watched::new(&self.queue.nearby, move |workers| {
+        WeakSource::new(&self.queue.nearby, move |workers| {
             workers.stats.exported(labels.clone())
         })
     }
 
-    /// Returns up to `limit` dead jobs, in the order in which they died.
+    /// Returns up to `count` dead jobs, in the order in which they died.
     ///
     /// A payload that is larger than [`max_payload`](DelayedJobs::max_payload), or that cannot be fetched in
     /// time, is left empty. An id that another program stored and that is not UTF-8 is shown with replacement
@@ -588,16 +588,16 @@ impl<C> DelayedJobs<C> {
     /// # Errors
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
-    pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
-        listing::dead_jobs(&self.queue, limit).await
+    pub async fn dead(&self, count: usize) -> Result<Vec<DeadJob>, Error> {
+        listing::dead_jobs(&self.queue, count).await
     }
 
-    /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their
+    /// Returns up to `count` waiting jobs in order of due time, after the first `offset` ones, without their
     /// payloads.
     ///
     /// Those that a worker has claimed are among them, because they can still be cancelled. The list is read
     /// in pages of 100 jobs for each partition, and jobs move meanwhile, so one may be missing or appear
-    /// twice. The cost grows with `offset + limit`, and not with the length of the queue.
+    /// twice. The cost grows with `offset + count`, and not with the length of the queue.
     ///
     /// # Errors
     ///
@@ -613,8 +613,8 @@ impl<C> DelayedJobs<C> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn waiting(&self, offset: usize, limit: usize) -> Result<Vec<WaitingJob>, Error> {
-        listing::waiting_jobs(&self.queue, offset, limit).await
+    pub async fn waiting(&self, offset: usize, count: usize) -> Result<Vec<WaitingJob>, Error> {
+        listing::waiting_jobs(&self.queue, offset, count).await
     }
 
     /// Returns a builder for a worker on this queue.

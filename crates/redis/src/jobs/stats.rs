@@ -11,8 +11,8 @@ use crate::{
     mutex::Mutex,
 };
 
-/// The upper limits of the buckets of the lateness in microseconds. A last bucket without a limit follows.
-const LIMITS: [u64; BUCKETS - 1] = [
+/// The upper bounds of the buckets of the lateness in microseconds. A last bucket without a bound follows.
+const BOUNDS: [u64; BUCKETS - 1] = [
     2_000,
     10_000,
     50_000,
@@ -45,7 +45,7 @@ impl QueueStats {
     /// Counts a delivery of a job.
     pub(crate) fn delivered(&self, lateness: Duration, was_tried: bool) {
         let micros = lateness.min(LATEST).as_micros() as u64;
-        let bucket = LIMITS.partition_point(|limit| *limit < micros);
+        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
         self.deliveries[usize::from(was_tried)][bucket].increment();
         self.lateness.add(micros);
     }
@@ -70,7 +70,7 @@ impl QueueStats {
             );
         }
         let [first, later] = &self.deliveries;
-        let limits = LIMITS.iter().map(|limit| *limit as f64 / 1e6);
+        let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e6);
         let counts = first
             .iter()
             .zip(later)
@@ -78,7 +78,7 @@ impl QueueStats {
         list.histogram(
             "tickwheel_redis_jobs_lateness_seconds",
             "Time from when a job was due to its delivery by this process.",
-            limits.chain([f64::INFINITY]).zip(counts).collect(),
+            bounds.chain([f64::INFINITY]).zip(counts).collect(),
             self.lateness.get() as f64 / 1e6,
         );
         self.renewals.list(

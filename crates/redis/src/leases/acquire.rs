@@ -44,7 +44,7 @@ impl<'a> Asking<'a> {
 
     /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last. A
     /// `waiter` that is passed over meanwhile does not get the lease.
-    pub(super) async fn attempt(
+    pub(super) async fn ask(
         &mut self,
         waiter: Option<&Waiter<'_>>,
     ) -> Result<Result<Lease, OtherHolder>, Error> {
@@ -54,7 +54,7 @@ impl<'a> Asking<'a> {
         // A request that was first sent so long ago would be answered too late.
         let is_old = |(_, sent): &(Arc<Calls>, Instant)| *sent + validity / 2 < Instant::now();
         if self.unsure.as_ref().is_some_and(is_old) {
-            self.give_back();
+            self.undo();
         }
         let (mut repeated, (calls, sent)) = self.request(waiter);
         let standing = waiter.map(Waiter::standing);
@@ -79,7 +79,7 @@ impl<'a> Asking<'a> {
             repeated = true;
         };
         match answer {
-            Ok(Ok(token)) => self.hold(waiter, token, calls, sent, entry),
+            Ok(Ok(token)) => self.begin_lease(waiter, token, calls, sent, entry),
             Ok(Err(other)) => {
                 self.unsure = None;
                 Ok(Err(other))
@@ -100,17 +100,17 @@ impl<'a> Asking<'a> {
             let new = || (Calls::new(self.client, self.tag, self.terms.ttl), Instant::now());
             let request = self.unsure.get_or_insert_with(new).clone();
             let (calls, runtime) = (request.0.clone(), self.runtime.clone());
-            let undo = Box::new(move || calls.give_back(&runtime));
+            let undo = Box::new(move || calls.undo(&runtime));
             if waiter.is_none_or(|waiter| waiter.record_request(undo).is_ok()) {
                 return (was_sent, request);
             }
-            // Another has given it back, so that an answer to it means nothing.
+            // Another has undone it, so that an answer to it means nothing.
             self.unsure = None;
         }
     }
 
-    /// Makes a lease of a grant, and lets a keeper renew it, unless the grant has run out or was given back.
-    fn hold(
+    /// Makes a lease of a grant, and lets a keeper renew it, unless the grant has run out or was undone.
+    fn begin_lease(
         &mut self,
         waiter: Option<&Waiter<'_>>,
         token: u64,
@@ -125,7 +125,7 @@ impl<'a> Asking<'a> {
             });
         }
         if waiter.is_some_and(|waiter| waiter.record_grant().is_err()) {
-            self.give_back();
+            self.undo();
             return Ok(Err(OtherHolder {
                 left: Some(Duration::ZERO),
                 token: None,
@@ -139,16 +139,16 @@ impl<'a> Asking<'a> {
     }
 
     /// Releases, in the background, a lease that may have been acquired.
-    fn give_back(&mut self) {
+    fn undo(&mut self) {
         if let Some((calls, _)) = self.unsure.take() {
-            calls.give_back(&self.runtime);
+            calls.undo(&self.runtime);
         }
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.give_back();
+        self.undo();
     }
 }
 

@@ -37,15 +37,15 @@ static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));
 const FENCE_KEPT: Duration = Duration::from_secs(48 * 60 * 60);
 /// How long a release is remembered, in case it is repeated.
 const RELEASE_KEPT: Duration = Duration::from_secs(10);
-/// How long a release is remembered whose request to acquire may still be in flight.
-const GIVE_BACK_KEPT: Duration = Duration::from_secs(60);
+/// How long a release is remembered that undoes a request to acquire, which may still be in flight.
+const UNDO_KEPT: Duration = Duration::from_secs(60);
 /// How long a caller waits at least for the answer to a release, and how long an outage of Redis lasts before
 /// the caller gets its error.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the question is repeated while Redis does not answer, and how long one attempt may take.
+/// How long the question is repeated while Redis does not answer, and after how long it is sent again.
 const HOLDER_LIMIT: Duration = Duration::from_secs(5);
-const HOLDER_ATTEMPT: Duration = Duration::from_secs(2);
+const HOLDER_ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// What all leases of a [`Leases`](super::Leases) share.
 #[derive(Clone)]
@@ -101,8 +101,8 @@ impl Calls {
         &self,
         standing: Option<Standing>,
     ) -> Result<Result<u64, OtherHolder>, Error> {
-        let (group, waited, seen) = match standing {
-            Some(standing) => (standing.group.to_string(), standing.waited, standing.seen),
+        let (process, waited, seen) = match standing {
+            Some(standing) => (standing.process.to_string(), standing.waited, standing.seen),
             None => Default::default(),
         };
         let keys = [
@@ -114,7 +114,7 @@ impl Calls {
             ("nonce", self.nonce.to_string()),
             ("ttl", milliseconds(self.ttl)),
             ("fence_kept", milliseconds(FENCE_KEPT)),
-            ("group", group),
+            ("process", process),
             ("waited", milliseconds(waited)),
             ("seen", seen.map_or_else(String::new, |seen| seen.to_string())),
         ]);
@@ -176,11 +176,11 @@ impl Calls {
     }
 
     /// Releases, in the background, a lease that may have been acquired or may yet be.
-    pub(super) fn give_back(self: Arc<Self>, runtime: &Handle) {
+    pub(super) fn undo(self: Arc<Self>, runtime: &Handle) {
         let keepers = self.client.keepers.clone();
         keepers.adopt(
             runtime,
-            Box::new(|windows| self.release_through(windows, GIVE_BACK_KEPT).boxed()),
+            Box::new(|windows| self.release_through(windows, UNDO_KEPT).boxed()),
         );
     }
 
@@ -198,14 +198,14 @@ impl Calls {
         let call = self.end(kept);
         // Nobody needs the release once the lease has expired by itself.
         let by = Instant::now() + self.ttl;
-        let attempt = async || windows.send(self.slot(), by, self.send(&call)).await.1;
-        self.release_by(attempt, None).await;
+        let send = async || windows.send(self.slot(), by, self.send(&call)).await.1;
+        self.release_by(send, None).await;
     }
 
     /// Releases the lease, also through an outage, until it must have expired by itself. The releaser gets
     /// the first answer, or the error once the outage has lasted for [`RELEASE_LIMIT`], or `NoAnswer` at the
     /// end of the lease.
-    async fn release_by<F>(&self, attempt: impl Fn() -> F, mut releaser: Option<Releaser>)
+    async fn release_by<F>(&self, send: impl Fn() -> F, mut releaser: Option<Releaser>)
     where
         F: Future<Output = Result<i64, Error>>,
     {
@@ -217,7 +217,7 @@ impl Calls {
                 .as_ref()
                 .map_or(end, |releaser| releaser.valid_until.max(told_by));
             let left = by.saturating_duration_since(Instant::now());
-            let error = match within(left, attempt()).await {
+            let error = match within(left, send()).await {
                 Ok(answer) => {
                     if answer == HELD_AND_UNTOLD {
                         self.client.stats.say_untold();
@@ -244,7 +244,7 @@ impl Calls {
             if over {
                 return;
             }
-            timers::sleep(backoff.next_pause()).await;
+            timers::sleep(backoff.next_delay()).await;
         }
     }
 
@@ -290,7 +290,7 @@ pub struct Holder {
 pub(super) async fn find_holder(server: &dyn AnyConnection, tag: &Tag) -> Result<Option<Holder>, Error> {
     let deadline = Instant::now() + HOLDER_LIMIT;
     let found: Option<(u64, Option<u64>)> =
-        ask(server, HOLDER.on(tag), HOLDER_ATTEMPT, deadline, read).await?;
+        ask(server, HOLDER.on(tag), HOLDER_ANSWER_WITHIN, deadline, read).await?;
     Ok(found.map(|(token, left)| Holder {
         token,
         expires_in: left.map_or(Duration::MAX, Duration::from_millis),

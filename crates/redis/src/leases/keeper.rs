@@ -26,12 +26,12 @@ pub(super) struct Keepers {
     by_runtime: PerRuntime<mpsc::UnboundedSender<Work>>,
 }
 
-/// What a keeper is to do: it makes a future, whose requests wait for their turn in the keeper's windows. It
+/// What a keeper is to do: it makes a future, whose requests wait for permits of the keeper's windows. It
 /// has a reference to the [`Keepers`], which are there for as long as they have work.
 pub(super) type Work = Box<dyn FnOnce(Arc<Windows>) -> BoxFuture<'static, ()> + Send>;
 
 /// How often work is handed over to a keeper that may have ended by then, because it had nothing to do.
-const ATTEMPTS: usize = 3;
+const HAND_OVERS: usize = 3;
 
 impl Keepers {
     /// Does work on the current runtime, or on `otherwise` if there is none. If that runtime has been shut
@@ -46,7 +46,7 @@ impl Keepers {
         if self.by_runtime.get(runtime.id(), &mut hand_over) == Some(true) {
             return;
         }
-        for _ in 0..ATTEMPTS {
+        for _ in 0..HAND_OVERS {
             if self.keeper(&runtime).get(&mut hand_over) == Some(true) {
                 return;
             }
@@ -60,8 +60,8 @@ impl Keepers {
     fn keeper(&self, runtime: &Handle) -> Running<mpsc::UnboundedSender<Work>> {
         let (sender, new) = mpsc::unbounded_channel();
         let serve = |guard| {
-            let turn = Turn::default();
-            turn.clone().begin_with_each_poll(serve(guard, new, turn))
+            let budget = Budget::default();
+            budget.clone().renew_with_each_poll(serve(guard, new, budget))
         };
         self.by_runtime.get_or_start(runtime, || sender, serve, |_| {}).0
     }
@@ -71,7 +71,7 @@ impl Keepers {
 async fn serve(
     guard: Guard<mpsc::UnboundedSender<Work>>,
     mut new: mpsc::UnboundedReceiver<Work>,
-    turn: Turn,
+    budget: Budget,
 ) {
     let windows = Arc::new(Windows::default());
     let mut futures = FuturesUnordered::new();
@@ -80,7 +80,7 @@ async fn serve(
             Some(work) = new.recv() => {
                 // A panic of one ends no other.
                 let future = AssertUnwindSafe(work(windows.clone())).catch_unwind();
-                futures.push(turn.clone().within(future));
+                futures.push(budget.clone().within(future));
             }
             Some(_) = futures.next() => {}
             else => return,
@@ -91,23 +91,23 @@ async fn serve(
     }
 }
 
-/// How many leases a keeper polls before the other tasks of its runtime have their turn.
-const TURN: usize = 128;
+/// How many leases a keeper polls before the other tasks of its runtime are polled.
+const POLLS: usize = 128;
 
-/// What is left of a keeper's turn.
+/// How many polls a keeper has left before it yields.
 ///
 /// It takes the place of Tokio's cooperative budget. Once that is used up, every future of Tokio returns
 /// `Pending`, and a `FuturesUnordered` polls all others in vain: of 100,000 leases hardly any was renewed. It
-/// stops when futures wake themselves at once, as these do at the end of a turn.
+/// stops when futures wake themselves at once, as these do once the budget is used up.
 #[derive(Clone, Debug, Default)]
-struct Turn(Arc<AtomicUsize>);
+struct Budget(Arc<AtomicUsize>);
 
-impl Turn {
-    /// Runs the task, each poll of which is a turn.
-    async fn begin_with_each_poll(self, task: impl Future<Output = ()>) {
+impl Budget {
+    /// Runs the task, each poll of which has a budget of its own.
+    async fn renew_with_each_poll(self, task: impl Future<Output = ()>) {
         let mut task = pin!(task);
         unconstrained(poll_fn(|cx| {
-            self.0.store(TURN, Ordering::Relaxed);
+            self.0.store(POLLS, Ordering::Relaxed);
             task.as_mut().poll(cx)
         }))
         .await;
@@ -137,9 +137,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_future_is_polled_in_vain_and_other_tasks_have_their_turns() {
-        const FUTURES: usize = 10 * TURN;
-        let (polls, turn) = (AtomicUsize::new(0), Turn::default());
+    async fn no_future_is_polled_in_vain_and_other_tasks_are_polled_between() {
+        const FUTURES: usize = 10 * POLLS;
+        let (polls, budget) = (AtomicUsize::new(0), Budget::default());
         let futures: FuturesUnordered<_> = (0..FUTURES)
             .map(|_| {
                 let mut works = Box::pin(async {
@@ -148,7 +148,7 @@ mod tests {
                     }
                 });
                 let polls = &polls;
-                turn.clone().within(poll_fn(move |cx| {
+                budget.clone().within(poll_fn(move |cx| {
                     polls.fetch_add(1, Ordering::Relaxed);
                     works.as_mut().poll(cx)
                 }))
@@ -159,12 +159,12 @@ mod tests {
         let other = async {
             while before < FUTURES {
                 let now = polls.load(Ordering::Relaxed);
-                assert!(now - before <= TURN, "{now} after {before}");
+                assert!(now - before <= POLLS, "{now} after {before}");
                 before = now;
                 yield_now().await;
             }
         };
-        join(turn.begin_with_each_poll(all), other).await;
+        join(budget.renew_with_each_poll(all), other).await;
         assert_eq!(polls.into_inner(), FUTURES);
     }
 }

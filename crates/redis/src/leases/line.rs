@@ -23,17 +23,17 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// After how long without such a sign the first in a line becomes the last: its future was kept and is not
 /// polled any more.
 const STALE: Duration = Duration::from_secs(3);
-/// The same for one that is called because the one before it was passed over, until one comes: the tasks of a
+/// The same for one that is woken because the one before it was passed over, until one comes: the tasks of a
 /// runtime stop together.
-const CALLED: Duration = Duration::from_millis(100);
+const STALE_ONCE_WOKEN: Duration = Duration::from_millis(100);
 /// How many of those behind look at the same time whether the first is still polled. The rest look later, or
 /// a long line would do nothing else.
 const LOOKERS: u32 = 32;
 
 /// The lines of waiting tasks, by the key of the lease.
 pub(super) struct Waiters {
-    /// The name under which Redis knows that this process waits for a lease.
-    group: Nonce,
+    /// The name under which Redis knows this process, which waits for leases.
+    process: Nonce,
     lines: Mutex<HashMap<String, Line>>,
 }
 
@@ -41,7 +41,7 @@ struct Line {
     /// The first one asks Redis.
     tasks: VecDeque<Waiting>,
     numbers: u64,
-    /// When the first was polled last or called, and after how long it is passed over.
+    /// When the first was polled last or woken, and after how long it is passed over.
     alive_at: Instant,
     patience: Duration,
     /// Whether the last task that was first holds the lease, unless it has lost it since.
@@ -82,7 +82,7 @@ pub(super) type Undo = Box<dyn FnOnce() + Send>;
 /// standing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
-    pub(super) group: Nonce,
+    pub(super) process: Nonce,
     /// How long it has waited since it last had the lease.
     pub(super) waited: Duration,
     /// The token of the holder that it found meanwhile. If there is another one now, this process was passed
@@ -94,14 +94,14 @@ pub(super) struct Standing {
 #[derive(Debug)]
 pub(super) struct PassedOver;
 
-/// What to do about tasks, without the lock, that were called or passed over.
+/// What to do, without the lock, about tasks that are to be woken or were passed over.
 #[derive(Default)]
-struct Calling {
+struct FollowUp {
     waker: Option<Waker>,
     undo: Option<Undo>,
 }
 
-impl Calling {
+impl FollowUp {
     fn act(self) {
         wake(self.waker);
         if let Some(release) = self.undo {
@@ -120,7 +120,7 @@ pub(super) struct Waiter<'a> {
 impl Default for Waiters {
     fn default() -> Waiters {
         Waiters {
-            group: Nonce::new(),
+            process: Nonce::new(),
             lines: Mutex::default(),
         }
     }
@@ -194,12 +194,12 @@ impl Line {
 
     /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what
     /// follows where it has passed over the first, which is not polled.
-    fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, Calling) {
+    fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, FollowUp) {
         let is_first = self.is_first(number);
-        let calling = if !is_first && self.alive_at + self.patience <= now {
+        let follow_up = if !is_first && self.alive_at + self.patience <= now {
             self.pass_over_first(now)
         } else {
-            Calling::default()
+            FollowUp::default()
         };
         let position = self.tasks.iter().position(|task| task.number == number);
         let position = position.unwrap_or_default();
@@ -210,24 +210,24 @@ impl Line {
         if position == 0 {
             self.alive_at = now;
             self.patience = STALE;
-            return (None, calling);
+            return (None, follow_up);
         }
         let look_at = self.alive_at + self.patience;
         if self.patience < STALE {
-            return (Some(look_at), calling);
+            return (Some(look_at), follow_up);
         }
         let others = u32::try_from(position).unwrap_or(u32::MAX) / LOOKERS;
-        (Some(look_at + STALE * others), calling)
+        (Some(look_at + STALE * others), follow_up)
     }
 
     /// Returns the waker of the first, which begins its time.
-    fn call_first(&mut self, now: Instant) -> Option<Waker> {
+    fn wake_first(&mut self, now: Instant) -> Option<Waker> {
         self.alive_at = now;
         self.tasks.front_mut().and_then(|first| first.waker.take())
     }
 
     /// Moves the first to the end.
-    fn pass_over_first(&mut self, now: Instant) -> Calling {
+    fn pass_over_first(&mut self, now: Instant) -> FollowUp {
         let mut undo = None;
         if let Some(mut first) = self.tasks.pop_front() {
             first.is_absent = true;
@@ -238,9 +238,9 @@ impl Line {
             }
             self.tasks.push_back(first);
         }
-        self.patience = CALLED;
-        Calling {
-            waker: self.call_first(now),
+        self.patience = STALE_ONCE_WOKEN;
+        FollowUp {
+            waker: self.wake_first(now),
             undo,
         }
     }
@@ -266,8 +266,8 @@ impl Waiter<'_> {
         poll_fn(|cx| {
             loop {
                 let now = Instant::now();
-                let (look_at, calling) = self.with(|line| line.polled(self.number, cx.waker(), now));
-                calling.act();
+                let (look_at, follow_up) = self.with(|line| line.polled(self.number, cx.waker(), now));
+                follow_up.act();
                 let Some(look_at) = look_at else {
                     return Poll::Ready(());
                 };
@@ -387,7 +387,7 @@ impl Waiter<'_> {
     pub(super) fn standing(&self) -> Standing {
         let (waited, seen) = self.with(|line| (line.since.elapsed(), line.seen));
         Standing {
-            group: self.waiters.group,
+            process: self.waiters.process,
             waited,
             seen,
         }
@@ -424,7 +424,7 @@ impl Drop for Waiter<'_> {
         let position = line.tasks.iter().position(|task| task.number == self.number);
         let left = position.and_then(|position| line.tasks.remove(position));
         if position == Some(0) {
-            waker = line.call_first(Instant::now());
+            waker = line.wake_first(Instant::now());
         }
         let mut gone = None;
         if line.tasks.is_empty() {
@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_queue_moves_on_in_order_and_nothing_is_left() {
+    async fn the_line_moves_on_in_order_and_nothing_is_left() {
         let waiters = Waiters::default();
         let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
         assert_ready!(task::spawn(first.first()).poll());

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     error::{Error, check_lease, check_name},
-    exported::Watched,
+    exported::WeakSource,
     server::{
         connection::Connection, erased::connected, eviction::Keys, names::Tag, notifications::Notifications,
         retry::Backoff,
@@ -76,7 +76,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// The first such time of one that nobody tells of a release, after which it grows. A lease that changes
 /// hands quickly has another holder by then, and whoever finds another holder is entered into the line.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
-/// The first pause after a request that has failed.
+/// The first delay after a request that has failed.
 const FIRST_ASK_AGAIN: Duration = Duration::from_millis(100);
 
 impl<C: Connection> Leases<C> {
@@ -195,7 +195,7 @@ impl<C: Connection> Leases<C> {
     pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
         let (tag, terms) = self.check(name, ttl)?;
         let mut asking = Asking::new(&self.client, name, &tag, terms);
-        Ok(asking.attempt(None).await?.ok())
+        Ok(asking.ask(None).await?.ok())
     }
 
     /// Acquires the lease, waiting for as long as it is held.
@@ -213,7 +213,7 @@ impl<C: Connection> Leases<C> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped midway, it loses its place in the queue of this process. A lease that it may
+    /// If the future is dropped midway, it loses its place in the line of this process. A lease that it may
     /// have acquired is released in the background.
     ///
     /// # Panics
@@ -245,11 +245,11 @@ impl<C: Connection> Leases<C> {
         // Redis would only confirm what is known here.
         let mut known_as_held = waiter.is_held_here();
         loop {
-            let pause = if mem::take(&mut known_as_held) {
+            let delay = if mem::take(&mut known_as_held) {
                 POLL
             } else {
                 waiter.forget_releases();
-                let answer = waiter.stay(asking.attempt(Some(&waiter))).await;
+                let answer = waiter.stay(asking.ask(Some(&waiter))).await;
                 if let (Err(_) | Ok(Err(_)), None, Some(notifications)) =
                     (&answer, waiter.listener(), &self.notifications)
                 {
@@ -267,7 +267,7 @@ impl<C: Connection> Leases<C> {
                     }
                     Err(error) if error.is_passing() => {
                         tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");
-                        failing.next_pause()
+                        failing.next_delay()
                     }
                     Err(error) => return Err(error),
                 }
@@ -282,7 +282,7 @@ impl<C: Connection> Leases<C> {
             tokio::select! {
                 () = heard => {}
                 () = waiter.released() => {}
-                slept = LocalEntry::until(&self.client.wheel, Instant::now() + pause) => slept?,
+                slept = LocalEntry::until(&self.client.wheel, Instant::now() + delay) => slept?,
             }
             // Another may be first if this future was not polled for a while.
             waiter.first().await;
@@ -327,7 +327,7 @@ impl<C: Connection> Leases<C> {
     /// clones, as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
     /// `Reporter::and_source` of `tickwheel-metrics`.
     ///
-    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#metrics)
     /// for the names. It reports nothing once this `Leases`, its clones and their leases have been dropped.
     ///
     /// # Examples
@@ -340,7 +340,7 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<C> {
-        Watched::new(&self.client.stats, LeaseStats::exported)
+        WeakSource::new(&self.client.stats, LeaseStats::exported)
     }
 
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {

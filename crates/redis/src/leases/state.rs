@@ -81,7 +81,7 @@ impl Terms {
         jitter(self.ttl / 3)
     }
 
-    /// Returns the pause after a renewal that failed.
+    /// Returns the delay after a renewal that failed.
     fn retry(self, jitter: impl Fn(Duration) -> Duration) -> Duration {
         jitter((self.ttl / 30).clamp(self.tick, Duration::from_secs(1)))
     }

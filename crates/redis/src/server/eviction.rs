@@ -50,8 +50,8 @@ async fn ask(mut connection: impl Connection, keys: Keys) -> Result<(), Error> {
                     continue;
                 };
                 known = true;
-                let limited = field(&text, "maxmemory").is_none_or(|limit| limit != "0");
-                if limited && evicts(policy, keys) {
+                let is_bounded = field(&text, "maxmemory").is_none_or(|most| most != "0");
+                if is_bounded && evicts(policy, keys) {
                     return Err(Error::EvictionPolicy {
                         policy: policy.to_owned(),
                     });

@@ -132,12 +132,12 @@ pub(crate) struct CallNames {
     before: Vec<Nonce>,
 }
 
-/// A call of a sender.
+/// What tells a call of a sender from all others.
 #[derive(Clone, Debug)]
 pub(crate) struct CallName {
+    /// What Redis is told: the name, and those that it has to compare it with.
     pub(crate) sequence: String,
-    /// The call's own name, as the token of what it takes.
-    pub(crate) token: Arc<str>,
+    pub(crate) name: Arc<str>,
 }
 
 impl CallNames {
@@ -158,7 +158,7 @@ impl CallNames {
     pub(crate) fn call_name(&self) -> CallName {
         CallName {
             sequence: self.sequence(),
-            token: self.call.to_string().into(),
+            name: self.call.to_string().into(),
         }
     }
 

@@ -1,5 +1,4 @@
-//! `Backoff`: the pauses between attempts. `ask`: repeats a call until it is answered or its deadline has
-//! passed.
+//! `Backoff`: delays that grow. `ask`: repeats a call until it is answered or its deadline has passed.
 
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use tokio::time::Instant;
 use super::{erased::AnyConnection, script::Call};
 use crate::{error::Error, timers};
 
-/// The pauses after a call's failed attempts.
+/// The first and the longest delay before a call is sent again.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_millis(500);
 
-/// Pauses that double.
+/// Delays that double.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -30,14 +29,14 @@ impl Backoff {
         }
     }
 
-    /// Counts a failure, and returns the pause after it, of which up to a half is left out at random.
-    pub(crate) fn next_pause(&mut self) -> Duration {
+    /// Counts a failure, and returns the delay after it, of which up to a half is left out at random.
+    pub(crate) fn next_delay(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        let pause = self.after(self.failures);
-        pause - random_part(pause / 2)
+        let delay = self.after(self.failures);
+        delay - random_part(delay / 2)
     }
 
-    /// Returns the pause after so many failures, at least one.
+    /// Returns the delay after so many failures, at least one.
     pub(crate) fn after(&self, failures: u32) -> Duration {
         let doubled = self.first.saturating_mul(1 << (failures - 1).min(30));
         doubled.min(self.longest)
@@ -55,15 +54,15 @@ pub(crate) fn jittered(duration: Duration) -> Duration {
     duration - random_part(duration / 5)
 }
 
-/// Sends a call that may be carried out twice, and repeats it with growing pauses until `read` accepts an
+/// Sends a call that may be carried out twice, and repeats it with growing delays until `read` accepts an
 /// answer or `deadline` has passed.
 ///
-/// An answer that took longer than `attempt` may still be filling the connection that all requests of the
+/// An answer that took longer than `answer_within` may still be filling the connection that all requests of the
 /// process share. So the call is not repeated before a probe behind it has been answered.
 pub(crate) async fn ask<T>(
     server: &dyn AnyConnection,
     call: Call,
-    attempt: Duration,
+    answer_within: Duration,
     deadline: Instant,
     read: impl Fn(Value) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -71,7 +70,9 @@ pub(crate) async fn ask<T>(
     let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
     let mut unanswered = false;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now()).min(attempt);
+        let left = deadline
+            .saturating_duration_since(Instant::now())
+            .min(answer_within);
         let probe = unanswered.then(|| call.probe());
         let error = match within(left, server.send(probe.as_ref().unwrap_or(&call))).await {
             Ok(_) if unanswered => {
@@ -84,7 +85,7 @@ pub(crate) async fn ask<T>(
             },
         };
         unanswered = error.is_unanswered();
-        let again_at = Instant::now() + backoff.next_pause();
+        let again_at = Instant::now() + backoff.next_delay();
         if !is_worth_repeating(&error) || again_at >= deadline {
             return Err(error.after(began.elapsed()));
         }

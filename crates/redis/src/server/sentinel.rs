@@ -87,9 +87,12 @@ impl Connection {
             connection: Reconnecting::new(move || {
                 let master = master.clone();
                 async move {
-                    let (client, watch) = master.find().await?;
+                    let (client, mastership) = master.find().await?;
                     let connection = connect(&client).await?;
-                    Ok(ToMaster { connection, watch })
+                    Ok(ToMaster {
+                        connection,
+                        mastership,
+                    })
                 }
             }),
         }
@@ -147,13 +150,13 @@ impl fmt::Debug for Connection {
 #[derive(Clone)]
 struct ToMaster {
     connection: MultiplexedConnection,
-    watch: Watch,
+    mastership: Mastership,
 }
 
 impl ConnectionLike for ToMaster {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        self.watch
-            .unless_moved(self.connection.req_packed_command(cmd))
+        self.mastership
+            .until_ended(self.connection.req_packed_command(cmd))
             .boxed()
     }
 
@@ -164,7 +167,7 @@ impl ConnectionLike for ToMaster {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         let answers = self.connection.req_packed_commands(pipeline, offset, count);
-        self.watch.unless_moved(answers).boxed()
+        self.mastership.until_ended(answers).boxed()
     }
 
     fn get_db(&self) -> i64 {
@@ -177,11 +180,11 @@ const SENTINELS_LIMIT: Duration = Duration::from_secs(3);
 const SILENT: &str = "the sentinels do not answer";
 /// How long a sentinel may be silent that is listened to, before it is pinged.
 const SENTINEL_SILENCE: Duration = Duration::from_secs(5);
-/// The pauses before another sentinel is listened to.
+/// The delays before another sentinel is listened to.
 const FIRST_LISTEN_AGAIN: Duration = Duration::from_millis(100);
 const LONGEST_LISTEN_AGAIN: Duration = Duration::from_secs(1);
-/// The pause before the sentinels are asked again for a master that none of them seems to know.
-const PAUSE_FOR_FAILOVER: Duration = Duration::from_millis(250);
+/// The delay before the sentinels are asked again for a master that none of them seems to know.
+const DELAY_FOR_FAILOVER: Duration = Duration::from_millis(250);
 /// The channel on which sentinels publish that there is another master.
 const SWITCHED: &str = "+switch-master";
 
@@ -198,22 +201,22 @@ impl Master {
         }
     }
 
-    /// Finds the master, and begins to watch whether there is another, on the current runtime.
-    pub(crate) async fn find(&self) -> RedisResult<(Client, Watch)> {
+    /// Finds the master, and begins to listen for another, on the current runtime.
+    pub(crate) async fn find(&self) -> RedisResult<(Client, Mastership)> {
         let client = self.client().await?;
         let unused = CancellationToken::new();
-        let watch = Watch {
-            moved: CancellationToken::new(),
+        let mastership = Mastership {
+            ended: CancellationToken::new(),
             _used: Arc::new(unused.clone().drop_guard()),
         };
-        let (master, address, moved) = (self.clone(), address(&client), watch.moved.clone());
+        let (master, address, ended) = (self.clone(), address(&client), mastership.ended.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = unused.cancelled() => {}
-                () = master.moves_from(&address) => moved.cancel(),
+                () = master.moves_from(&address) => ended.cancel(),
             }
         });
-        Ok((client, watch))
+        Ok((client, mastership))
     }
 
     /// Completes when the master is at another address.
@@ -229,7 +232,7 @@ impl Master {
             if began.elapsed() > SENTINEL_SILENCE {
                 backoff = first();
             }
-            sleep(backoff.next_pause()).await;
+            sleep(backoff.next_delay()).await;
         }
     }
 
@@ -312,7 +315,7 @@ async fn find_master(client: &mut SentinelClient) -> RedisResult<Client> {
         return Err(error);
     }
     // A failover may have ended between the two questions.
-    sleep(PAUSE_FOR_FAILOVER).await;
+    sleep(DELAY_FOR_FAILOVER).await;
     match (client.async_get_client().await, names_of_masters(client).await?) {
         (Err(error), Some(names)) if is_unfound(&error) => Err(RedisError::from((
             ErrorKind::InvalidClientConfig,
@@ -339,25 +342,25 @@ async fn names_of_masters(client: &mut SentinelClient) -> RedisResult<Option<Vec
     Ok(masters.iter().map(name_if_up).collect())
 }
 
-/// Whether there is another master.
+/// The time in which a server is the master.
 #[derive(Clone)]
-pub(crate) struct Watch {
-    moved: CancellationToken,
-    /// The watching ends when nobody has this any more.
+pub(crate) struct Mastership {
+    ended: CancellationToken,
+    /// Nobody listens for another master any more once this is dropped.
     _used: Arc<DropGuard>,
 }
 
-impl Watch {
+impl Mastership {
     /// Completes when there is another master.
-    pub(crate) async fn moved(&self) {
-        self.moved.cancelled().await;
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
     }
 
     /// Waits for an answer, or fails with an error that makes the connection anew.
-    async fn unless_moved<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    async fn until_ended<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         tokio::select! {
             biased;
-            () = self.moved() => {
+            () = self.ended() => {
                 let why = "another server has become the master";
                 Err(broken(io::ErrorKind::ConnectionReset, why))
             }

@@ -26,21 +26,21 @@ pub enum Fault {
     /// None, and the gate is reached.
     Pass(Gate),
     /// The request arrives when the gate is opened, whether or not anybody still waits for the answer.
-    Hold(Gate),
+    StopRequest(Gate),
     /// The answer arrives when the gate is opened.
-    HoldAnswer(Gate),
+    StopAnswer(Gate),
     /// The connection panics with [`PANIC`].
     Panic,
 }
 
 pub const PANIC: &str = "a panic of the test";
 
-/// Where a request or its answer is held, until it is opened for one.
+/// Where a request or its answer waits, until it is opened for one.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<[Notify; 2]>);
 
 impl Gate {
-    /// Waits until something is held.
+    /// Waits until something is there.
     pub async fn reached(&self) {
         self.0[0].notified().await;
     }
@@ -116,16 +116,16 @@ impl Faults {
     }
 
     /// Requests with this argument arrive when the gate is opened.
-    pub fn hold(&self, argument: &'static str) -> Gate {
+    pub fn stop(&self, argument: &'static str) -> Gate {
         let gate = Gate::default();
-        self.set_for(argument, Fault::Hold(gate.clone()));
+        self.set_for(argument, Fault::StopRequest(gate.clone()));
         gate
     }
 
     /// The answers to requests with this argument do.
-    pub fn hold_answer(&self, argument: &'static str) -> Gate {
+    pub fn stop_answer(&self, argument: &'static str) -> Gate {
         let gate = Gate::default();
-        self.set_for(argument, Fault::HoldAnswer(gate.clone()));
+        self.set_for(argument, Fault::StopAnswer(gate.clone()));
         gate
     }
 
@@ -190,12 +190,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Fault
                     gate.0[0].notify_one();
                     inner.req_packed_command(&cmd).await
                 }
-                Fault::HoldAnswer(gate) => {
+                Fault::StopAnswer(gate) => {
                     let answer = inner.req_packed_command(&cmd).await;
                     gate.pass().await;
                     answer
                 }
-                Fault::Hold(gate) => tokio::spawn(async move {
+                Fault::StopRequest(gate) => tokio::spawn(async move {
                     gate.pass().await;
                     inner.req_packed_command(&cmd).await
                 })

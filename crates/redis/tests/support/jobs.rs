@@ -195,7 +195,7 @@ pub fn entries(server: &Server, set: &str) -> u64 {
 }
 
 /// How many jobs of it are due, claimed, running and dead.
-pub fn places(server: &Server) -> [u64; 4] {
+pub fn sizes(server: &Server) -> [u64; 4] {
     ["due", "claimed", "running", "dead"].map(|set| entries(server, set))
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct Batcher {
     /// What every call begins with: the script and the keys of the partition.
     call: Call,
     channel: String,
-    /// The time limit of one attempt.
-    attempt: Duration,
+    /// After how long a call is sent again.
+    answer_within: Duration,
     /// The operations that wait, of each runtime that has a lane. If the runtime ends, they are answered by
     /// being dropped.
     lanes: PerRuntime<VecDeque<Operation>>,
@@ -51,10 +51,10 @@ pub(crate) struct Batcher {
     senders: Mutex<Vec<CallNames>>,
 }
 
-type Answered = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
+type OnAnswer = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
 
 /// What a script says of an operation, and when the request was first sent.
-type Reply = (u64, Instant);
+type Answer = (u64, Instant);
 
 /// A change that waits to be sent or answered.
 pub(crate) struct Operation {
@@ -63,7 +63,7 @@ pub(crate) struct Operation {
     /// When the answer becomes useless.
     deadline: Instant,
     /// Called once with the answer.
-    answered: Option<Answered>,
+    answered: Option<OnAnswer>,
 }
 
 impl Operation {
@@ -74,20 +74,20 @@ impl Operation {
         answered: impl FnOnce(Result<A, Error>) + Send + 'static,
     ) -> Operation {
         let (arguments, read) = change.request();
-        let read = move |(number, sent): Reply| {
+        let read = move |(number, sent): Answer| {
             read(number, sent).ok_or_else(|| unexpected(&Value::Int(number as i64)))
         };
         Operation {
             arguments,
             asked: Instant::now(),
             deadline,
-            answered: Some(Box::new(move |reply| answered(reply.and_then(read)))),
+            answered: Some(Box::new(move |answer| answered(answer.and_then(read)))),
         }
     }
 
-    fn answer(mut self, reply: Result<Reply, Error>) {
+    fn answer(mut self, answer: Result<Answer, Error>) {
         if let Some(answered) = self.answered.take() {
-            answered(reply);
+            answered(answer);
         }
     }
 
@@ -114,13 +114,13 @@ impl Batcher {
         server: Arc<dyn AnyConnection>,
         call: Call,
         channel: String,
-        attempt: Duration,
+        answer_within: Duration,
     ) -> Arc<Batcher> {
         Arc::new(Batcher {
             server,
             call,
             channel,
-            attempt,
+            answer_within,
             lanes: PerRuntime::default(),
             senders: Mutex::default(),
         })
@@ -245,7 +245,7 @@ impl Lane {
             ];
             let call = batcher.call.clone().named(head).args(arguments.iter().cloned());
             let server = &*batcher.server;
-            let answers = ask(server, call, batcher.attempt, last, read).await;
+            let answers = ask(server, call, batcher.answer_within, last, read).await;
             match &answers {
                 Ok(_) => sender.stored(),
                 Err(error) if sender.renew_if_copied(error) && Instant::now() < last => continue,

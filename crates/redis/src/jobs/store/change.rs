@@ -1,5 +1,6 @@
 //! `Change`: what `scripts/schedule.lua` and `scripts/update.lua` do, a function for each, with its arguments
-//! and its answer.
+//! and its answer. They are no enum, because the type of a change says then what it answers, so that nobody has
+//! to look for the answer to a `cancel` among those to a `start`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -101,32 +102,35 @@ pub(crate) fn schedule(id: &str, when: When, payload: &[u8]) -> Change<Repeated>
     }
 }
 
-/// Whether a worker may go on to hold a job.
+/// Whether a job has its holder's lease from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum Leased {
     /// It was cancelled or rescheduled, its lease has run out, or nothing may start.
     Refused,
-    /// For the time of a lease from when the request was sent.
+    /// For its time from when the request was sent.
     Since(Instant),
 }
 
-fn hold<const N: usize>(name: &'static str, job: &JobLease, more: [Argument; N]) -> Change<Hold> {
-    let read: Read<Hold> = |answer, sent| [Hold::Refused, Hold::Since(sent)].get(answer as usize).copied();
-    Change::new(name, of_holder(job, more), read)
+fn lease_anew<const N: usize>(name: &'static str, job: &JobLease, more: [Argument; N]) -> Change<Leased> {
+    Change::new(name, of_holder(job, more), |answer, sent| {
+        [Leased::Refused, Leased::Since(sent)]
+            .get(answer as usize)
+            .copied()
+    })
 }
 
 /// Starts a claimed job, which may have so many attempts.
-pub(crate) fn start(job: &JobLease, lease: Duration, attempts: u32) -> Change<Hold> {
-    hold(
+pub(crate) fn start(job: &JobLease, lease: Duration, max_attempts: u32) -> Change<Leased> {
+    lease_anew(
         "start",
         job,
-        [time("lease", lease), number("allowed", attempts.into())],
+        [time("lease", lease), number("max_attempts", max_attempts.into())],
     )
 }
 
 /// Renews the lease of a claim or of a job that runs.
-pub(crate) fn renew(job: &JobLease, lease: Duration) -> Change<Hold> {
-    hold("renew", job, [time("lease", lease)])
+pub(crate) fn renew(job: &JobLease, lease: Duration) -> Change<Leased> {
+    lease_anew("renew", job, [time("lease", lease)])
 }
 
 /// What became of a job whose holder has let it go, in whatever way.
@@ -162,7 +166,7 @@ pub(crate) fn snooze(job: &JobLease, delay: Duration) -> Change<Finished> {
     finish("snooze", job, [time("delay", delay)])
 }
 
-/// Takes back the start of a claim that nobody has fetched.
+/// Takes back the start of a claim that nobody has received.
 pub(crate) fn undo_start(claim: &Claim) -> Change<Finished> {
     undo(&claim.lease, claim.was_tried)
 }
@@ -182,8 +186,8 @@ pub(crate) fn give_back(claim: &Claim) -> Change<Finished> {
 }
 
 /// Counts an attempt for a claim whose payload could not be fetched.
-pub(crate) fn unfetched(job: &JobLease, attempts: u32) -> Change<Finished> {
-    finish("unfetched", job, [number("allowed", attempts.into())])
+pub(crate) fn unfetched(job: &JobLease, max_attempts: u32) -> Change<Finished> {
+    finish("unfetched", job, [number("max_attempts", max_attempts.into())])
 }
 
 /// Confirms that the handler of a job has ended which may have been cancelled.
@@ -230,10 +234,10 @@ pub(crate) fn keep_dead(count: u64, age: Duration) -> Change<bool> {
     edit("keep_dead", [number("count", count), time("age", age)])
 }
 
-/// Limits how many jobs run at once, or lets any number.
-pub(crate) fn limit_running(most: Option<u64>) -> Change<bool> {
+/// Sets how many jobs run at once, or lets any number.
+pub(crate) fn set_max_running(most: Option<u64>) -> Change<bool> {
     let most = most.map_or_else(|| text("most", "any"), |most| number("most", most));
-    edit("limit_running", [most])
+    edit("set_max_running", [most])
 }
 
 /// Unlists a worker that ends, by the name under which it listens.
@@ -256,7 +260,7 @@ pub(crate) fn purge_dead(count: u64) -> Change<u64> {
 
 /// Returns the arguments of a change by the holder of a job.
 fn of_holder<const N: usize>(job: &JobLease, more: [Argument; N]) -> Vec<Argument> {
-    [text("id", &job.id), text("token", &job.token)]
+    [text("id", &job.id), text("holder", &job.holder)]
         .into_iter()
         .chain(more)
         .collect()
@@ -292,7 +296,7 @@ mod tests {
     #[test]
     fn the_scripts_name_the_same_arguments() {
         let now = Instant::now();
-        let lease = JobLease::new("id".to_owned(), 0, "token".into(), now);
+        let lease = JobLease::new("id".to_owned(), 0, "holder".into(), now);
         let claim = Claim {
             lease: lease.clone(),
             payload: Vec::new(),
@@ -324,7 +328,7 @@ mod tests {
             names(pause()),
             names(resume()),
             names(keep_dead(1, time)),
-            names(limit_running(None)),
+            names(set_max_running(None)),
             names(unlist(Nonce::new())),
             names(revive_dead(1)),
             names(purge_dead(1)),

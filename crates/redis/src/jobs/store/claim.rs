@@ -21,7 +21,7 @@ pub(crate) struct Claim {
     /// From when on it may be delivered, and how late it was by then.
     pub(crate) due_at: Instant,
     pub(crate) overdue: Duration,
-    /// Since when it has waited to be started, or to be fetched after its start.
+    /// Since when it has waited to be started, or to be received after its start.
     pub(crate) since: Instant,
 }
 
@@ -37,20 +37,21 @@ impl Claim {
     }
 }
 
-/// A worker's hold on a job, from its claim to its end.
+/// The lease under which a worker has a job, from its claim to its end.
 pub(crate) struct JobLease {
     pub(crate) id: String,
     pub(crate) partition: usize,
-    pub(crate) token: Arc<str>,
+    /// The name of the take, under which Redis knows the holder.
+    pub(crate) holder: Arc<str>,
     pub(crate) validity: Validity,
 }
 
 impl JobLease {
-    pub(crate) fn new(id: String, partition: usize, token: Arc<str>, until: Instant) -> Arc<JobLease> {
+    pub(crate) fn new(id: String, partition: usize, holder: Arc<str>, until: Instant) -> Arc<JobLease> {
         Arc::new(JobLease {
             id,
             partition,
-            token,
+            holder,
             validity: Validity::new(until),
         })
     }

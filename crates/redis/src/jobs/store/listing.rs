@@ -43,15 +43,11 @@ pub(crate) async fn counts(queue: &Queue) -> Result<Counts, Error> {
 /// Samples a queue, and keeps the sample for its exporters.
 pub(crate) async fn sample(queue: &Queue) -> Result<QueueSample, Error> {
     let asked = Instant::now();
-    let oldest = ask_all::<i64>(queue, &OLDEST);
+    let oldest = ask_all::<Option<u64>>(queue, &OLDEST);
     let (counts, oldest) = try_join(counts(queue), oldest).await?;
     let sample = QueueSample {
         counts,
-        oldest_due: oldest
-            .into_iter()
-            .filter_map(|micros| u64::try_from(micros).ok())
-            .max()
-            .map(Duration::from_micros),
+        oldest_due: oldest.into_iter().flatten().max().map(Duration::from_micros),
     };
     queue.nearby.stats.sampled(asked, sample);
     Ok(sample)
@@ -91,11 +87,11 @@ struct Unlisted {
     is_complete: bool,
 }
 
-/// Returns up to `limit` waiting jobs after the first `offset` ones.
+/// Returns up to `count` waiting jobs after the first `offset` ones.
 pub(crate) async fn waiting_jobs(
     queue: &Queue,
     offset: usize,
-    limit: usize,
+    count: usize,
 ) -> Result<Vec<WaitingJob>, Error> {
     let mut unlisted = Vec::new();
     for partition in 0..queue.partitions.len() {
@@ -119,7 +115,7 @@ pub(crate) async fn waiting_jobs(
         }
     }
     let mut listed = Vec::new();
-    for position in 0..offset.saturating_add(limit) {
+    for position in 0..offset.saturating_add(count) {
         for unlisted in &mut unlisted {
             unlisted.fill(queue).await?;
         }
@@ -193,16 +189,16 @@ fn given(error: &[u8]) -> Option<String> {
 /// The id of a dead job, its payload, the size of that, its attempts, when it died, and its last error.
 type Buried = (Vec<u8>, Vec<u8>, usize, u32, u64, Vec<u8>);
 
-/// Returns up to `limit` dead jobs in the order in which they died.
-pub(crate) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob>, Error> {
+/// Returns up to `count` dead jobs in the order in which they died.
+pub(crate) async fn dead_jobs(queue: &Queue, count: usize) -> Result<Vec<DeadJob>, Error> {
     // Each with its partition, and the size of its payload, which may be missing.
     let mut dead: Vec<(usize, usize, DeadJob)> = Vec::new();
     for (number, partition) in queue.partitions.iter().enumerate() {
         let mut offset = 0;
-        while offset < limit {
+        while offset < count {
             let page = DEAD.on(&partition.tag).named([
                 ("offset", offset.to_string()),
-                ("wanted", (limit - offset).to_string()),
+                ("wanted", (count - offset).to_string()),
                 ("bytes_left", PAGE.to_string()),
             ]);
             let page: Vec<Buried> = parse(queue.ask(page).await?)?;
@@ -225,7 +221,7 @@ pub(crate) async fn dead_jobs(queue: &Queue, limit: usize) -> Result<Vec<DeadJob
             );
         }
         dead.sort_by_key(|(_, _, job)| job.died_at);
-        dead.truncate(limit);
+        dead.truncate(count);
     }
     let mut jobs = Vec::with_capacity(dead.len());
     for (partition, size, mut job) in dead {

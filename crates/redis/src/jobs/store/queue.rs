@@ -71,12 +71,12 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    fn new(name: &str, number: usize, server: &Arc<dyn AnyConnection>, attempt: Duration) -> Partition {
+    fn new(name: &str, number: usize, server: &Arc<dyn AnyConnection>, answer_within: Duration) -> Partition {
         let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
         let channel = tag.key("sooner");
         let batcher = |script: &'static Script| {
             let call = script.on(&tag);
-            Batcher::new(server.clone(), call, channel.clone(), attempt)
+            Batcher::new(server.clone(), call, channel.clone(), answer_within)
         };
         Partition {
             schedules: batcher(&SCHEDULE),
@@ -187,7 +187,7 @@ impl Queue {
         }
         if let Some(most) = max_running {
             let most = (self.settings.max_running != Some(u64::MAX)).then_some(most);
-            self.set(change::limit_running(most), deadline).await?;
+            self.set(change::set_max_running(most), deadline).await?;
         }
         Ok(())
     }
@@ -211,21 +211,20 @@ impl Queue {
     }
 
     pub(crate) async fn ask_until(&self, call: Call, deadline: Instant) -> Result<Value, Error> {
-        let attempt = self.settings.answer_within;
-        ask(&*self.server, call, attempt, deadline, Ok).await
+        ask(&*self.server, call, self.settings.answer_within, deadline, Ok).await
     }
 
     /// Fetches a payload that was too large for the answer to a take, in its turn. Returns `None` if the job is
-    /// not held under that token any more.
+    /// not held by that holder any more.
     pub(crate) async fn fetch(
         &self,
         partition: usize,
         id: &str,
-        token: &str,
+        holder: &str,
     ) -> Result<Option<Vec<u8>>, Error> {
         let limit = self.settings.answer_within;
         let _permit = self.fetches.permit(limit).await;
-        let arguments = [("id", id.to_owned()), ("token", token.to_owned())];
+        let arguments = [("id", id.to_owned()), ("holder", holder.to_owned())];
         let call = FETCH.on(&self.partitions[partition].tag).named(arguments);
         parse(self.ask_until(call, Instant::now() + limit).await?)
     }

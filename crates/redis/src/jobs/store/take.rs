@@ -21,7 +21,7 @@ use crate::{
 };
 
 static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
-static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
+static UNDO_TAKE: Script = script!("#!lua flags=allow-oom", "scripts/undo_take.lua");
 
 /// A take of one worker on one partition.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ pub(crate) struct Take {
     /// How many jobs may be claimed, and how many up to one that is not due yet.
     pub(crate) wanted: usize,
     pub(crate) wanted_ahead: usize,
-    /// The name under which the worker listens.
-    pub(crate) ear: Option<Nonce>,
+    /// The name of the worker, if it listens.
+    pub(crate) worker: Option<Nonce>,
     /// How many bytes of payload the answer may have.
     pub(crate) bytes: usize,
     /// Whether it has been sent before without an answer.
@@ -65,11 +65,14 @@ pub(crate) async fn send(
         ("wanted_ahead", take.wanted_ahead.to_string()),
         ("ahead", micros(settings.look_ahead).to_string()),
         ("lease", micros(settings.lease).to_string()),
-        ("allowed", settings.attempts.to_string()),
+        ("own_max_attempts", settings.attempts.to_string()),
         ("resent", u8::from(take.is_resent).to_string()),
         ("largest", queue.settings.max_payload.to_string()),
         ("bytes_left", take.bytes.to_string()),
-        ("worker", take.ear.map_or(String::new(), |ear| ear.to_string())),
+        (
+            "worker",
+            take.worker.map_or(String::new(), |worker| worker.to_string()),
+        ),
     ]);
     let limit = queue.settings.answer_within.min(settings.lease);
     let probe = call.probe();
@@ -90,7 +93,7 @@ pub(crate) async fn send(
 /// Undoes a take whose answer never came. A job that cannot be given back is delivered again when its lease
 /// has expired.
 pub(crate) fn undo(queue: Arc<Queue>, partition: usize, call: &CallName) -> impl Future<Output = ()> + use<> {
-    let call = of_worker(&GIVE_BACK, &queue, partition, call);
+    let call = of_worker(&UNDO_TAKE, &queue, partition, call);
     async move {
         if queue.ask(call).await.is_ok() {
             queue.expect_job(partition, Duration::ZERO);
@@ -99,21 +102,18 @@ pub(crate) fn undo(queue: Arc<Queue>, partition: usize, call: &CallName) -> impl
 }
 
 fn of_worker(script: &'static Script, queue: &Queue, partition: usize, call: &CallName) -> Call {
-    let (partition, CallName { sequence, token }) = (&queue.partitions[partition], call);
-    script
-        .on(&partition.tag)
-        .named([
-            ("sequence", sequence.clone()),
-            ("channel", partition.channel.clone()),
-        ])
-        .named([("token", token.to_string())])
+    let partition = &queue.partitions[partition];
+    script.on(&partition.tag).named([
+        ("sequence", call.sequence.clone()),
+        ("channel", partition.channel.clone()),
+    ])
 }
 
 /// What the script answers: Redis' time; when the next job is due and when the next lease ends; whether it
 /// remembers the take, and whether it lists the worker; the claims, each with its id, payload, the size of
 /// that, attempts, due time, and whether it was tried; and the jobs that cannot be delivered, each with its
 /// id and the reason.
-type Answer = (
+type TakeAnswer = (
     u64,
     Option<u64>,
     Option<u64>,
@@ -124,14 +124,14 @@ type Answer = (
 );
 
 fn read(answer: Value, take: &Take, until: Instant) -> Result<Taken, Error> {
-    let (now, next_due, next_end, is_stored, listed, jobs, refused): Answer = parse(answer)?;
+    let (now, next_due, next_end, is_stored, listed, jobs, refused): TakeAnswer = parse(answer)?;
     // Redis read its clock before the answer arrived, so counting from now is never early.
     let here = Instant::now();
     let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
     let claims = jobs
         .into_iter()
         .map(|(id, payload, size, attempts, due, was_tried)| Claim {
-            lease: JobLease::new(id, take.partition, take.call.token.clone(), until),
+            lease: JobLease::new(id, take.partition, take.call.name.clone(), until),
             payload,
             size,
             attempts,

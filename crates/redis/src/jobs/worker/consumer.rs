@@ -14,10 +14,10 @@ const KEPT: usize = 32;
 pub(super) struct Consumer {
     /// How many jobs it works on at once, if somebody has said so.
     pub(super) places: Option<usize>,
-    /// Jobs that it has fetched, and neither finished nor begun to finish.
+    /// Jobs that it has received, and neither finished nor begun to finish.
     taken: usize,
-    /// When it fetched the last ones.
-    fetched: VecDeque<Instant>,
+    /// When it received the last ones.
+    received: VecDeque<Instant>,
 }
 
 impl Consumer {
@@ -25,17 +25,17 @@ impl Consumer {
         Consumer {
             places,
             taken: 0,
-            fetched: VecDeque::with_capacity(KEPT),
+            received: VecDeque::with_capacity(KEPT),
         }
     }
 
-    /// Records that it has fetched a job.
-    pub(super) fn fetch(&mut self, now: Instant) {
+    /// Records that it has received a job.
+    pub(super) fn receive(&mut self, now: Instant) {
         self.taken += 1;
-        if self.fetched.len() == KEPT {
-            self.fetched.pop_front();
+        if self.received.len() == KEPT {
+            self.received.pop_front();
         }
-        self.fetched.push_back(now);
+        self.received.push_back(now);
     }
 
     /// Records that a job has left its place.
@@ -50,20 +50,20 @@ impl Consumer {
         places.saturating_sub(self.taken + on_their_way).min(STARTS)
     }
 
-    /// Returns when it last fetched a job.
-    pub(super) fn fetched_at(&self) -> Option<Instant> {
-        self.fetched.back().copied()
+    /// Returns when it last received a job.
+    pub(super) fn received_at(&self) -> Option<Instant> {
+        self.received.back().copied()
     }
 
     /// Returns how many jobs it starts in that time, and zero while too few have been seen.
     pub(super) fn starts_in(&self, now: Instant, time: Duration) -> usize {
-        let Some(first) = self.fetched.front().filter(|_| self.fetched.len() >= KNOWN) else {
+        let Some(first) = self.received.front().filter(|_| self.received.len() >= KNOWN) else {
             return 0;
         };
         let passed = now
             .saturating_duration_since(*first)
             .max(Duration::from_micros(1));
-        (self.fetched.len() as f64 * time.as_secs_f64() / passed.as_secs_f64()) as usize
+        (self.received.len() as f64 * time.as_secs_f64() / passed.as_secs_f64()) as usize
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
                 (consumer.taken, consumer.free_places(0), consumer.free_places(1)),
                 (taken, 1, 0)
             );
-            consumer.fetch(Instant::now());
+            consumer.receive(Instant::now());
         }
         consumer.vacate();
         assert_eq!(consumer.free_places(0), 1);
@@ -92,10 +92,10 @@ mod tests {
         let mut consumer = Consumer::new(Some(3));
         let free = [0, 2, 9].map(|on_their_way| consumer.free_places(on_their_way));
         assert_eq!(free, [3, 1, 0]);
-        consumer.fetch(Instant::now());
-        consumer.fetch(Instant::now());
+        consumer.receive(Instant::now());
+        consumer.receive(Instant::now());
         assert_eq!((consumer.free_places(0), consumer.free_places(1)), (1, 0));
-        consumer.fetch(Instant::now());
+        consumer.receive(Instant::now());
         assert_eq!(consumer.free_places(0), 0);
         consumer.vacate();
         assert_eq!(consumer.free_places(0), 1);
@@ -103,11 +103,11 @@ mod tests {
         assert_eq!(consumer.free_places(0), STARTS);
     }
 
-    /// One that has fetched so many jobs so far apart.
+    /// One that has received so many jobs so far apart.
     fn of(jobs: u32, apart: Duration) -> (Consumer, Instant) {
         let (mut consumer, begin) = (Consumer::new(None), Instant::now());
         for n in 0..jobs {
-            consumer.fetch(begin + apart * n);
+            consumer.receive(begin + apart * n);
         }
         (consumer, begin + apart * jobs)
     }

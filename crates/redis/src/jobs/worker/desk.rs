@@ -22,7 +22,7 @@ use crate::{
         settings::WorkerSettings,
         store::{
             batcher::Operation,
-            change::{Change, Finished, Hold, give_back, start, undo_start},
+            change::{Change, Finished, Leased, give_back, start, undo_start},
             claim::{Claim, JobLease},
             nearby::NearbyWorker,
             queue::{CALL_LIMIT, Queue},
@@ -71,10 +71,10 @@ struct State {
 }
 
 impl State {
-    /// Whether the consumer fetches what is started now. One that works on as many jobs as it has places for
+    /// Whether the consumer receives what is started now. One that works on as many jobs as it has places for
     /// does not ask. It will when the end of one of them is answered, which is sent in the same batch as the
-    /// start of the next one. If it leaves jobs unfetched, it gets no more.
-    fn will_fetch(&self) -> bool {
+    /// start of the next one. If it does not receive what is started, no more is.
+    fn will_receive(&self) -> bool {
         self.asked || (self.consumer.places.is_some() && self.started.is_empty())
     }
 }
@@ -85,29 +85,29 @@ pub(super) struct Status {
     /// Whether the consumer waits for a job.
     pub(super) asked: bool,
     pub(super) closed: bool,
-    /// Claims that have become due and that the consumer has not fetched.
+    /// Claims that have become due and that the consumer has not received.
     pub(super) ready: usize,
     /// How many places the consumer has, if it has said so, and how many are free.
     pub(super) places: Option<usize>,
     pub(super) free: usize,
     /// How many jobs the consumer starts in the time that was asked about.
     pub(super) starts_soon: usize,
-    /// When it last fetched a job.
-    pub(super) fetched_at: Option<Instant>,
+    /// When it last received a job.
+    pub(super) received_at: Option<Instant>,
     /// Whether a due claim waits, and since when the first started one has.
     pub(super) has_due: bool,
     pub(super) started_since: Option<Instant>,
 }
 
 impl Status {
-    /// Whether the consumer fetches a job as soon as there is one, for all that is known.
+    /// Whether the consumer receives a job as soon as there is one, for all that is known.
     pub(super) fn has_free_place(&self) -> bool {
         self.asked || (self.places.is_some() && self.free > 0)
     }
 
     /// Whether the consumer has been working for so long without asking for another job.
     pub(super) fn is_busy(&self, now: Instant, long: Duration) -> bool {
-        !self.asked && self.fetched_at.is_some_and(|at| at + long <= now)
+        !self.asked && self.received_at.is_some_and(|at| at + long <= now)
     }
 }
 
@@ -223,7 +223,7 @@ impl Desk {
         next
     }
 
-    /// Fetches a started job, or asks for one. Adds those to `lost` that were lost before they were fetched.
+    /// Returns a started job, or asks for one. Adds those to `lost` that were lost before they were received.
     fn poll_started(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
@@ -238,7 +238,7 @@ impl Desk {
             }
             let now = Instant::now();
             state.asked = false;
-            state.consumer.fetch(now);
+            state.consumer.receive(now);
             let limit = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
             if let Some(limit) = limit {
                 self.held.limit_time(&claim.lease, limit);
@@ -274,7 +274,7 @@ impl Desk {
 
     /// Starts as many due claims as the consumer has places for, if it waits for a job or will soon.
     fn start(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
-        if !state.will_fetch() || state.ended || state.closed {
+        if !state.will_receive() || state.ended || state.closed {
             return Vec::new();
         }
         let mut starts = Vec::new();
@@ -290,9 +290,9 @@ impl Desk {
             state.starting += 1;
             let start = start(&job, self.settings.lease, self.settings.attempts);
             let (desk, unanswered) = (self.clone(), self.given_back.token());
-            let start = Operation::new(start, job.validity.until(), move |hold| {
+            let start = Operation::new(start, job.validity.until(), move |leased| {
                 let _unanswered = unanswered;
-                desk.answered(claim, hold);
+                desk.answered(claim, leased);
             });
             starts.push((job.partition, start));
         }
@@ -300,16 +300,16 @@ impl Desk {
     }
 
     /// Goes on with a claim whose start was answered.
-    fn answered(self: Arc<Self>, mut claim: Claim, hold: Result<Hold, Error>) {
-        let error = match hold {
-            Ok(Hold::Since(sent)) => {
+    fn answered(self: Arc<Self>, mut claim: Claim, leased: Result<Leased, Error>) {
+        let error = match leased {
+            Ok(Leased::Since(sent)) => {
                 let until = sent + valid_for(self.settings.lease, self.queue.wheel.tick_duration());
-                // One that was lost meanwhile goes back when it is to be fetched.
+                // One that was lost meanwhile goes back when it is to be received.
                 claim.lease.validity.extend(until);
                 let mut state = self.state.lock();
                 state.starting -= 1;
                 if state.closed || state.ended {
-                    // Nobody fetches it any more.
+                    // Nobody receives it any more.
                     drop(state);
                     return self.give_back(undo_start, [claim]);
                 }
@@ -317,7 +317,7 @@ impl Desk {
                 state.started.push_back(claim);
                 return wake(state);
             }
-            Ok(Hold::Refused) => None,
+            Ok(Leased::Refused) => None,
             Err(error) => Some(error),
         };
         let mut state = self.state.lock();
@@ -371,7 +371,7 @@ impl Desk {
             places: state.consumer.places,
             free: state.consumer.free_places(0),
             starts_soon: state.consumer.starts_in(Instant::now(), soon),
-            fetched_at: state.consumer.fetched_at(),
+            received_at: state.consumer.received_at(),
             has_due: !state.due.is_empty(),
             started_since: state.started.front().map(|started| started.since),
         }
@@ -522,7 +522,7 @@ mod tests {
     fn due_claim(id: &str) -> Claim {
         let until = Instant::now() + Duration::from_secs(60);
         Claim {
-            lease: JobLease::new(id.to_owned(), 0, "token".into(), until),
+            lease: JobLease::new(id.to_owned(), 0, "holder".into(), until),
             payload: Vec::new(),
             size: 0,
             attempts: 0,
@@ -534,7 +534,7 @@ mod tests {
         }
     }
 
-    /// Whether the stream or the wheel has ended meanwhile, nobody fetches it any more. A worker that is
+    /// Whether the stream or the wheel has ended meanwhile, nobody receives it any more. A worker that is
     /// closed waits for both answers.
     #[tokio::test(start_paused = true)]
     async fn a_start_that_is_answered_after_the_end_is_undone() {

@@ -16,9 +16,9 @@ use crate::{
     server::retry::Backoff,
 };
 
-/// The pauses after failed attempts to open the queue.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The first and the longest delay after the queue could not be opened.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) struct Engine {
     desk: Arc<Desk>,
@@ -63,7 +63,7 @@ impl Engine {
     async fn open(&mut self) -> bool {
         let desk = self.desk.clone();
         let Queue { wheel, .. } = &*desk.queue;
-        let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
         loop {
             let opened = async {
                 desk.settings.check(wheel)?;
@@ -74,7 +74,7 @@ impl Engine {
                 Ok(()) => return !wheel.is_shutdown(),
                 Err(error) => desk.report(error),
             }
-            let next = Instant::now() + backoff.next_pause();
+            let next = Instant::now() + backoff.next_delay();
             loop {
                 if desk.status(Duration::ZERO).closed {
                     return false;
@@ -109,7 +109,7 @@ impl Engine {
             self.hints.extend([
                 // Before the worker's own channel: once that is listened to, both are.
                 hints("renew".to_owned(), Hint::Renew),
-                hints(self.takes.ear.to_string(), Hint::Look { partition: number }),
+                hints(self.takes.worker.to_string(), Hint::Look { partition: number }),
                 hints("later".to_owned(), Hint::LookLater { partition: number }),
             ]);
         }

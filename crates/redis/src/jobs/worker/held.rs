@@ -11,7 +11,7 @@ use crate::{
         stats::QueueStats,
         store::{
             batcher::Operation,
-            change::{Hold, renew},
+            change::{Leased, renew},
             claim::JobLease,
             nearby::NearbyWorker,
         },
@@ -39,7 +39,7 @@ pub(super) struct HeldLeases {
 struct State {
     /// By the address of the lease.
     leases: HashMap<usize, HeldLease>,
-    /// The jobs that were fetched, due when they will have taken as long as they may.
+    /// The jobs that the consumer has received, due when they will have taken as long as they may.
     time_limits: DelayQueue<Arc<JobLease>>,
     renewed_at: Instant,
     renew_at: Instant,
@@ -218,23 +218,23 @@ impl HeldLeases {
             lease = lease.min(left + margin(lease, self.wheel.tick_duration()));
         }
         let (this, change) = (self.clone(), renew(&job, lease));
-        Operation::new(change, until, move |hold| this.renewed(&job, lease, hold))
+        Operation::new(change, until, move |leased| this.renewed(&job, lease, leased))
     }
 
     /// Goes on with a lease whose renewal was answered. Without an answer, the next renewal may succeed;
     /// otherwise the lease expires.
-    fn renewed(&self, job: &Arc<JobLease>, lease: Duration, hold: Result<Hold, Error>) {
-        match hold {
-            Ok(Hold::Since(sent)) => {
+    fn renewed(&self, job: &Arc<JobLease>, lease: Duration, leased: Result<Leased, Error>) {
+        match leased {
+            Ok(Leased::Since(sent)) => {
                 self.stats.renewals.renewed.increment();
                 job.validity
                     .extend(sent + valid_for(lease, self.wheel.tick_duration()));
             }
             // Before the engine is told to look for lost leases.
-            Ok(Hold::Refused) => job.validity.lose(),
+            Ok(Leased::Refused) => job.validity.lose(),
             Err(_) => self.stats.renewals.failed.increment(),
         }
-        let is_refused = matches!(hold, Ok(Hold::Refused));
+        let is_refused = matches!(leased, Ok(Leased::Refused));
         let mut state = self.state.lock();
         state.was_refused |= is_refused;
         if let Some(held) = state.leases.get_mut(&address(job)) {
@@ -304,7 +304,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn lease() -> Arc<JobLease> {
-        JobLease::new("id".to_owned(), 0, "token".into(), Instant::now() + 100 * SECOND)
+        JobLease::new("id".to_owned(), 0, "holder".into(), Instant::now() + 100 * SECOND)
     }
 
     fn held_leases() -> Arc<HeldLeases> {

@@ -20,9 +20,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const OVERDUE: Duration = Duration::from_millis(400);
 /// How long jobs that are not due yet wait for others that can be claimed with them.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// The pause after a failed take, which doubles from the first value to the second.
-const PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The delay after a failed take, which doubles from the first value to the second.
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(2);
 
 /// How many jobs a worker may claim.
 pub(super) struct Room {
@@ -99,7 +99,7 @@ impl Lookout {
             sent: now,
             is_taking: false,
             unanswered: false,
-            backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
+            backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
             hinted: false,
             more: None,
             is_told: false,
@@ -168,7 +168,7 @@ impl Lookout {
     pub(super) fn failed(&mut self, now: Instant) {
         self.is_taking = false;
         self.unanswered = true;
-        self.at = now + self.backoff.next_pause();
+        self.at = now + self.backoff.next_delay();
     }
 
     /// Records that Redis refused the take for what another process sent, so that it is sent again as another
@@ -189,7 +189,7 @@ impl Lookout {
     ) {
         self.is_taking = false;
         self.unanswered = false;
-        self.backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
+        self.backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
         // Workers that swept at the same time, at first or after a notification, spread out.
         let jitter = if mem::replace(&mut self.done_before, true) {
             JITTER

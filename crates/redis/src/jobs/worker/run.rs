@@ -37,7 +37,7 @@ type Handler = Arc<dyn Fn(Arc<Job>) -> BoxFuture<'static, Result<(), Cause>> + S
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
-    /// The job is tried again after a pause that grows with its attempts, and is dead after its last one.
+    /// The job is tried again after a delay that grows with its attempts, and is dead after its last one.
     Retry(Box<dyn error::Error + Send + Sync>),
     /// The job is tried again after this time, and is dead after its last attempt.
     RetryAfter(Duration, Box<dyn error::Error + Send + Sync>),
@@ -106,9 +106,9 @@ impl fmt::Display for JobError {
     }
 }
 
-/// The pause before the second attempt and the longest one, unless set.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The delay before the second attempt and the longest one, unless set.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
 /// How long jobs may still run after the end was asked for, unless set.
 const GRACE: Duration = Duration::from_secs(30);
 /// How long the jobs whose handlers were dropped at the end of that, and what was claimed, may take to be
@@ -142,7 +142,7 @@ impl Worker {
     /// | the handler | the job |
     /// | --- | --- |
     /// | returns `Ok` | is [done](Job::done) |
-    /// | returns an error, or panics | is tried again after a [pause](Run::backoff), and is dead after its last attempt |
+    /// | returns an error, or panics | is tried again after a [delay](Run::backoff), and is dead after its last attempt |
     /// | returns [`JobError::Bury`] or [`JobError::Snooze`] | is dead, or is put off without counting the attempt |
     /// | takes longer than [`time_limit`](super::super::WorkerBuilder::time_limit), or loses the job otherwise | is delivered again; the handler is dropped at its next `.await` |
     /// | runs while the job is [cancelled](super::super::DelayedJobs::cancel) | is gone; the handler is dropped at its next `.await` |
@@ -197,7 +197,7 @@ impl Worker {
                 handler: Arc::new(handler),
                 until: pending().boxed(),
                 grace: GRACE,
-                backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
+                backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
             }),
             running: None,
         }
@@ -231,8 +231,8 @@ impl Run {
         self.set(|setup| setup.grace = period)
     }
 
-    /// Sets the pause before a job's second attempt, which doubles for each further attempt, and the longest
-    /// pause: 1 second and 5 minutes unless set. Up to a quarter of it is left out at random, so that jobs
+    /// Sets the delay before a job's second attempt, which doubles for each further attempt, and the longest
+    /// delay: 1 second and 5 minutes unless set. Up to a quarter of it is left out at random, so that jobs
     /// that failed together do not come again together.
     pub fn backoff(self, first: Duration, longest: Duration) -> Run {
         self.set(|setup| setup.backoff = Backoff::new(first, longest))
@@ -358,8 +358,8 @@ impl Attempt {
         let (verdict, lease) = (JobError::from(error), job.lease());
         let delay = match verdict {
             JobError::Retry(_) => {
-                let pause = self.backoff.after(job.attempt());
-                pause - random_part(pause / 4)
+                let delay = self.backoff.after(job.attempt());
+                delay - random_part(delay / 4)
             }
             JobError::RetryAfter(delay, _) => delay,
             JobError::Bury(_) => return job.finish(change::bury(lease, &text)).await,

@@ -1,5 +1,5 @@
-//! `Stock`: the claims that a worker holds before they are due, on the wheel, and those whose large payloads
-//! are fetched. Gives back what the consumer does not ask for.
+//! `Stock`: the claims that wait on the wheel until they are due, and those whose large payloads are
+//! fetched. Gives back what the consumer does not ask for.
 
 use std::{
     collections::VecDeque,
@@ -23,11 +23,11 @@ use crate::{
     },
 };
 
-/// How long a consumer may work on a job and not ask for another, before what is held on the wheel for it
+/// How long a consumer may work on a job and not ask for another, before what waits on the wheel for it
 /// goes back, unless it is known to start another job soon. It comes due for others meanwhile.
 const UNASKED_AHEAD: Duration = Duration::from_millis(5);
-/// How long a started job waits to be fetched, before it goes back.
-const UNFETCHED: Duration = Duration::from_millis(200);
+/// How long a started job waits for the consumer to receive it, before it goes back.
+const UNRECEIVED: Duration = Duration::from_millis(200);
 
 pub(super) struct Stock {
     desk: Arc<Desk>,
@@ -50,13 +50,13 @@ impl Stock {
         }
     }
 
-    /// Adds claims, to be held until they may be delivered. Returns those that may.
+    /// Adds claims, to be kept until they may be delivered. Returns those that may.
     pub(super) fn add(&mut self, claims: Vec<Claim>) -> Vec<Claim> {
         let mut due_now = Vec::new();
         for claim in claims {
             self.desk.held.insert(&claim.lease);
             if claim.is_whole() {
-                due_now.extend(self.hold_until_due(claim));
+                due_now.extend(self.add_to_wheel(claim));
             } else {
                 self.unfetched.push_back(claim);
             }
@@ -64,8 +64,8 @@ impl Stock {
         due_now
     }
 
-    /// Holds a claim on the wheel until it is due, or returns it if it is due now.
-    fn hold_until_due(&mut self, claim: Claim) -> Option<Claim> {
+    /// Puts a claim on the wheel until it is due, or returns it if it is due now.
+    fn add_to_wheel(&mut self, claim: Claim) -> Option<Claim> {
         if claim.due_at <= Instant::now() {
             return Some(claim);
         }
@@ -84,7 +84,7 @@ impl Stock {
         while let Some(Claim { lease, .. }) = self.unfetched.front() {
             let fetch = self.fetch.get_or_insert_with(|| {
                 let (queue, lease) = (self.desk.queue.clone(), lease.clone());
-                async move { queue.fetch(lease.partition, &lease.id, &lease.token).await }.boxed()
+                async move { queue.fetch(lease.partition, &lease.id, &lease.holder).await }.boxed()
             });
             let Poll::Ready(fetched) = fetch.poll_unpin(cx) else {
                 break;
@@ -110,7 +110,7 @@ impl Stock {
         match fetched {
             Ok(Some(payload)) => {
                 claim.payload = payload;
-                return self.hold_until_due(claim);
+                return self.add_to_wheel(claim);
             }
             // It was cancelled or lost.
             Ok(None) => {
@@ -140,29 +140,29 @@ impl Stock {
 
     // Giving back.
 
-    /// Gives back what the consumer has not asked for or fetched in time.
+    /// Gives back what the consumer has not asked for or received in time.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
         let is_unasked = status.is_busy(now, UNASKED);
-        let longest = if is_unasked { UNASKED } else { UNFETCHED };
-        let is_unfetched = status.started_since.is_some_and(|since| since + longest <= now);
+        let longest = if is_unasked { UNASKED } else { UNRECEIVED };
+        let is_unreceived = status.started_since.is_some_and(|since| since + longest <= now);
         if status.is_busy(now, patience_ahead(status)) {
             self.give_back_ahead();
         }
-        if (is_unasked && status.has_due) || is_unfetched {
+        if (is_unasked && status.has_due) || is_unreceived {
             self.desk
-                .give_back_older(is_unasked.then_some(now), is_unfetched.then_some(now));
+                .give_back_older(is_unasked.then_some(now), is_unreceived.then_some(now));
         }
     }
 
     /// Returns when something may have to go back next.
     pub(super) fn next_return(&self, status: &Status, now: Instant) -> Option<Instant> {
-        let busy_from = |long| status.fetched_at.map(|at| at + long).filter(|at| *at > now);
+        let busy_from = |long| status.received_at.map(|at| at + long).filter(|at| *at > now);
         let ready = (status.ready > 0).then(|| {
             let unasked = busy_from(UNASKED).unwrap_or(now + UNASKED);
-            unasked.min(now + UNFETCHED)
+            unasked.min(now + UNRECEIVED)
         });
-        let is_held = !self.on_wheel.is_empty() && !status.asked;
-        let ahead = is_held.then(|| busy_from(patience_ahead(status)).unwrap_or(now + UNASKED));
+        let is_ahead = !self.on_wheel.is_empty() && !status.asked;
+        let ahead = is_ahead.then(|| busy_from(patience_ahead(status)).unwrap_or(now + UNASKED));
         ready.into_iter().chain(ahead).min()
     }
 
@@ -210,7 +210,7 @@ impl Stock {
     }
 }
 
-/// Returns how long a consumer may work on a job and not ask for another, before what is held on the wheel
+/// Returns how long a consumer may work on a job and not ask for another, before what waits on the wheel
 /// for it goes back.
 fn patience_ahead(status: &Status) -> Duration {
     if status.starts_soon == 0 {

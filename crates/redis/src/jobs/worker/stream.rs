@@ -46,8 +46,8 @@ impl WorkerBuilder {
 
     /// Sets how often a job is delivered before it is dead, at least once and 5 times by default.
     ///
-    /// The limit is stored with a job at each start. When that delivery fails or its lease runs out, it is
-    /// judged by that limit, whichever worker notices. A job that cannot be delivered for its payload goes by
+    /// The number is stored with a job at each start. When that delivery fails or its lease runs out, it is
+    /// judged by that number, whichever worker notices. A job that cannot be delivered for its payload goes by
     /// the worker that takes it.
     pub fn attempts(mut self, attempts: u32) -> WorkerBuilder {
         self.settings.attempts = attempts;
@@ -80,7 +80,7 @@ impl WorkerBuilder {
     /// Sets how long before their due time jobs may be claimed, up to an hour. By default, they are claimed
     /// when they are due.
     ///
-    /// Claimed jobs are held on the wheel and delivered within a tick and a round trip of their due time.
+    /// Claimed jobs wait on the wheel and are delivered within a tick and a round trip of their due time.
     /// Until then they count as waiting, and can be cancelled and rescheduled.
     pub fn look_ahead(mut self, look_ahead: Duration) -> WorkerBuilder {
         self.settings.look_ahead = look_ahead;
@@ -134,7 +134,7 @@ impl fmt::Debug for WorkerBuilder {
 /// If the consumer's places are said, by [`concurrency`](super::WorkerBuilder::concurrency) or by `run`, as
 /// many jobs are started as there are places free, in few commands. One that is being finished has left its
 /// place, so the next job starts before the consumer asks for it. These count as running. A started job that
-/// is not fetched within 200 ms, or sooner if the consumer works on others and does not poll, waits again
+/// is not received within 200 ms, or sooner if the consumer works on others and does not poll, waits again
 /// with no attempt counted.
 ///
 /// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their
@@ -186,11 +186,11 @@ impl Worker {
     /// ```
     pub fn close(self) -> impl Future<Output = ()> + Send + 'static {
         let desk = self.desk.clone();
-        let limit = timers::after(desk.queue.call_limit());
+        let deadline = timers::after(desk.queue.call_limit());
         // The engine hears of it now, and not when the future is polled first.
         drop(self);
         async move {
-            timers::until(limit, desk.given_back.wait()).await;
+            timers::until(deadline, desk.given_back.wait()).await;
         }
     }
 }

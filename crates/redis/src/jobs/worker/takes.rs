@@ -41,9 +41,9 @@ const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(200);
 
 pub(super) struct Takes {
     desk: Arc<Desk>,
-    /// The lookout on each partition, and the names of its takes.
+    /// The lookout on each partition, and the sender of its takes.
     lookouts: Vec<Lookout>,
-    names: Vec<CallNames>,
+    senders: Vec<CallNames>,
     /// The partition that is looked at first the next time.
     first: usize,
     in_flight: FuturesUnordered<BoxFuture<'static, Answered>>,
@@ -52,8 +52,8 @@ pub(super) struct Takes {
     bytes_in_flight: usize,
     /// Whether the consumer has asked for a first job.
     has_begun: bool,
-    /// The name under which the worker listens.
-    pub(super) ear: Nonce,
+    /// The name under which Redis knows the worker, and it listens.
+    pub(super) worker: Nonce,
     /// How long a take takes, as a moving average.
     round_trip: Duration,
 }
@@ -67,13 +67,13 @@ impl Takes {
         let partitions = &desk.queue.partitions;
         Takes {
             lookouts: partitions.iter().map(|_| Lookout::new(now)).collect(),
-            names: partitions.iter().map(|_| CallNames::new()).collect(),
+            senders: partitions.iter().map(|_| CallNames::new()).collect(),
             first: 0,
             in_flight: FuturesUnordered::new(),
             jobs_in_flight: 0,
             bytes_in_flight: 0,
             has_begun: false,
-            ear: Nonce::new(),
+            worker: Nonce::new(),
             round_trip: Duration::ZERO,
             desk,
         }
@@ -116,7 +116,7 @@ impl Takes {
     fn wanted(&self, status: &Status) -> usize {
         let prefetch = self.desk.settings.prefetch;
         let most = status.places.map_or(prefetch, |places| prefetch.max(places));
-        if status.fetched_at.is_none() {
+        if status.received_at.is_none() {
             // Of a consumer that does not say its places nothing is known yet. What turns out to be too many
             // goes back soon.
             return status.places.unwrap_or(most);
@@ -166,18 +166,18 @@ impl Takes {
     fn send(&mut self, partition: usize, room: &Room, now: Instant) {
         let lookout = &mut self.lookouts[partition];
         let is_resent = lookout.unanswered;
-        let ear = lookout.is_told.then_some(self.ear);
+        let worker = lookout.is_told.then_some(self.worker);
         lookout.begin(now);
         if !is_resent {
-            self.names[partition].next_call();
+            self.senders[partition].next_call();
         }
         let bytes = BYTES.saturating_sub(self.bytes_in_flight) / 4;
         let take = Take {
-            call: self.names[partition].call_name(),
+            call: self.senders[partition].call_name(),
             partition,
             wanted: room.due.min(TAKE),
             wanted_ahead: room.ahead.min(TAKE),
-            ear,
+            worker,
             bytes: bytes.max(FEWEST_BYTES),
             is_resent,
         };
@@ -201,10 +201,10 @@ impl Takes {
         self.bytes_in_flight -= take.bytes;
         let now = Instant::now();
         let lookout = &mut self.lookouts[take.partition];
-        let names = &mut self.names[take.partition];
+        let sender = &mut self.senders[take.partition];
         let taken = match taken {
             Ok(taken) => taken,
-            Err(error) if names.renew_if_copied(&error) => {
+            Err(error) if sender.renew_if_copied(&error) => {
                 lookout.restart(now);
                 return Vec::new();
             }
@@ -215,7 +215,7 @@ impl Takes {
             }
         };
         if taken.is_stored {
-            names.stored();
+            sender.stored();
         }
         let round_trip = now
             .saturating_duration_since(lookout.sent)
@@ -253,7 +253,7 @@ impl Takes {
         let lookouts = self.lookouts.iter_mut().enumerate();
         let unlisted = lookouts.filter_map(|(partition, lookout)| {
             let unanswered = mem::take(&mut lookout.is_listed).then(|| self.desk.given_back.token())?;
-            let unlist = change::unlist(self.ear);
+            let unlist = change::unlist(self.worker);
             Some((
                 partition,
                 Operation::new(unlist, deadline, move |_| drop(unanswered)),
@@ -266,7 +266,7 @@ impl Takes {
     pub(super) fn undo_unanswered(&mut self, runtime: &Handle) {
         for (partition, lookout) in self.lookouts.iter_mut().enumerate() {
             if mem::take(&mut lookout.unanswered) || mem::take(&mut lookout.is_taking) {
-                let call = self.names[partition].call_name();
+                let call = self.senders[partition].call_name();
                 let undone = take::undo(self.desk.queue.clone(), partition, &call);
                 self.desk.given_back.spawn_on(undone, runtime);
             }

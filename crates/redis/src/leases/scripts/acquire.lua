@@ -1,10 +1,10 @@
 #!lua
 -- Takes a lease that nobody holds.
 local holder, fence, ended = unpack(KEYS)
--- In ms the ttl, how long the fence is kept, and how long the process has waited; the group is that process,
--- and `seen` the token of the holder that it found last. Each of the last three is empty where nobody waits,
--- or none was found.
-local nonce, ttl, fence_kept, group, waited, seen = unpack(ARGV)
+-- In ms the ttl, how long the fence is kept, and how long the process has waited; the name of the process, and
+-- as `seen` the token of the holder that it found last. Each of the last three is empty where nobody waits, or
+-- none was found.
+local nonce, ttl, fence_kept, process, waited, seen = unpack(ARGV)
 -- Answers three values, each of which may be nothing: the token that was granted; when to ask again in ms,
 -- nothing if the lease does not expire; and the token of the holder.
 --
@@ -22,10 +22,10 @@ end
 if held_by == nonce then
     return {token, false, false}
 end
-local is_free = not held or kept_for and (group == '' or group == kept_for)
+local is_free = not held or kept_for and (process == '' or process == kept_for)
 
 local time
-if is_free or group ~= '' then
+if is_free or process ~= '' then
     time = redis.call('TIME')
 end
 
@@ -39,7 +39,7 @@ local function others()
     local now = milliseconds()
     local line = {}
     for name, since, asked in string.gmatch(rest or '', ';([^;,]+),(%d+),(%d+)') do
-        if name ~= group and asked + 1500 >= now and #line < 7 then
+        if name ~= process and asked + 1500 >= now and #line < 7 then
             line[#line + 1] = {name, tonumber(since), asked}
         end
     end
@@ -58,18 +58,18 @@ if not is_free then
     local left = redis.call('PTTL', holder)
     local mark = string.match(rest or '', ';%*[^;]*$') or ''
     local is_passed_over = kept_for or mark ~= '' or seen ~= '' and seen ~= token
-    if rest and group ~= '' and (is_passed_over or tonumber(waited) >= 500) then
+    if rest and process ~= '' and (is_passed_over or tonumber(waited) >= 500) then
         local line, now = others()
-        local since, place = math.max(0, now - waited), 1
-        while line[place] and line[place][2] <= since do
-            place = place + 1
+        local since, position = math.max(0, now - waited), 1
+        while line[position] and line[position][2] <= since do
+            position = position + 1
         end
-        table.insert(line, place, {group, since, now})
+        table.insert(line, position, {process, since, now})
         local head = kept_for and 'kept:' .. kept_for or held_by
         redis.call('SET', holder, head .. written(line) .. mark .. (token and ' ' .. token or ''), 'KEEPTTL')
         -- Where the lease changes hands quickly, it is not kept for long for one who gets no messages.
-        if is_passed_over and left > 25 * place then
-            left = 25 * place
+        if is_passed_over and left > 25 * position then
+            left = 25 * position
         end
     end
     return {false, left >= 0 and left, token or false}

@@ -45,11 +45,11 @@ impl Link {
                 Ok(link(sink, messages.boxed()))
             }
             Endpoint::Sentinel(master) => {
-                let (client, watch) = master.find().await?;
+                let (client, mastership) = master.find().await?;
                 let (sink, messages) = client.get_async_pubsub().await?.split();
                 // The connection ends when there is another master.
-                let moved = async move { watch.moved().await };
-                Ok(link(sink, messages.take_until(moved).boxed()))
+                let ended = async move { mastership.ended().await };
+                Ok(link(sink, messages.take_until(ended).boxed()))
             }
             Endpoint::Cluster(client) => {
                 let (sender, pushes) = unbounded_channel();

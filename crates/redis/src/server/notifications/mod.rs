@@ -15,7 +15,7 @@ use subscription::{Stats, Subscription, Task};
 
 use super::sentinel::Master;
 use crate::{
-    exported::Watched,
+    exported::WeakSource,
     mutex::Mutex,
     per_runtime::{PerRuntime, Running},
 };
@@ -26,7 +26,7 @@ use crate::{
 /// A connection that sends requests cannot receive messages, so this type opens one of its own, which all
 /// `Leases` and queues of a process share: one for each runtime on which somebody waits. It connects when it
 /// is first needed, reconnects by itself, and closes when its last clone is dropped. If a server refuses it,
-/// it tries again with growing pauses, up to a minute apart, and logs one warning.
+/// it tries again with growing delays, up to a minute apart, and logs one warning.
 ///
 /// Notifications are hints. Without them, or when a message is lost, leases and queues look again after a
 /// while.
@@ -129,7 +129,7 @@ impl Notifications {
     /// `WheelCollector::and_source` of `tickwheel-prometheus` and `Reporter::and_source` of
     /// `tickwheel-metrics`.
     ///
-    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched)
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#metrics)
     /// for the names. It does not keep the subscription, and reports nothing once that has been closed.
     ///
     /// # Examples
@@ -144,7 +144,7 @@ impl Notifications {
     /// # Ok::<(), redis::RedisError>(())
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<> {
-        Watched::new(&self.hub, |hub| hub.stats.exported())
+        WeakSource::new(&self.hub, |hub| hub.stats.exported())
     }
 
     /// Starts listening to a channel.

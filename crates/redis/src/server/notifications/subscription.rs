@@ -119,7 +119,7 @@ pub(super) struct Task {
     endpoint: Endpoint,
     stats: Arc<Stats>,
     changed: Arc<Notify>,
-    pauses: Pauses,
+    delays: Delays,
     /// Whether there was a connection before.
     was_connected: bool,
 }
@@ -145,7 +145,7 @@ impl Task {
             endpoint,
             stats,
             changed: changed.unwrap_or_default(),
-            pauses: Pauses::default(),
+            delays: Delays::default(),
             was_connected: false,
         }
     }
@@ -173,21 +173,21 @@ impl Task {
                 pending::<()>().await;
             }
             let lasted = began.elapsed();
-            self.pauses.record(lasted);
+            self.delays.record(lasted);
             // That a connection ends which has lasted is nothing unusual.
-            if lasted < LASTING && !mem::replace(&mut self.pauses.was_logged, true) {
+            if lasted < LASTING && !mem::replace(&mut self.delays.was_logged, true) {
                 tracing::warn!(
                     %error,
                     "the subscription to Redis could not be made; it is tried again, and who waits looks by himself meanwhile"
                 );
             }
-            let pauses = &mut self.pauses;
+            let delays = &mut self.delays;
             let backoff = if is_refusal(&error) {
-                &mut pauses.refused
+                &mut delays.refused
             } else {
-                &mut pauses.unreached
+                &mut delays.unreached
             };
-            sleep(backoff.next_pause()).await;
+            sleep(backoff.next_delay()).await;
         }
     }
 
@@ -299,17 +299,17 @@ async fn subscribe(link: &mut Link, channels: &[String]) -> RedisResult<Vec<Stri
 /// A connection that lasted for this long was a success.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// The pauses between two connections, which grow while they fail. They are longer if the server has refused.
-struct Pauses {
+/// The delays between two connections, which grow while they fail. They are longer if the server has refused.
+struct Delays {
     unreached: Backoff,
     refused: Backoff,
     /// Whether the first failure was logged.
     was_logged: bool,
 }
 
-impl Default for Pauses {
-    fn default() -> Pauses {
-        Pauses {
+impl Default for Delays {
+    fn default() -> Delays {
+        Delays {
             unreached: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
             refused: Backoff::new(Duration::from_millis(200), Duration::from_secs(60)),
             was_logged: false,
@@ -317,11 +317,11 @@ impl Default for Pauses {
     }
 }
 
-impl Pauses {
-    /// Records how long a connection lasted. After one that was a success, the pauses begin anew.
+impl Delays {
+    /// Records how long a connection lasted. After one that was a success, the delays begin anew.
     fn record(&mut self, lasted: Duration) {
         if lasted >= LASTING {
-            *self = Pauses::default();
+            *self = Delays::default();
         }
     }
 }
@@ -331,35 +331,35 @@ mod tests {
     use super::*;
 
     /// How many connections are made within so long, each of which fails at once.
-    fn connections(within: Duration, pauses: impl Fn(Pauses) -> Backoff) -> u32 {
-        let (mut backoff, mut passed, mut made) = (pauses(Pauses::default()), Duration::ZERO, 0);
+    fn connections(within: Duration, delays: impl Fn(Delays) -> Backoff) -> u32 {
+        let (mut backoff, mut passed, mut made) = (delays(Delays::default()), Duration::ZERO, 0);
         while passed < within {
             made += 1;
-            passed += backoff.next_pause();
+            passed += backoff.next_delay();
         }
         made
     }
 
     #[test]
-    fn pauses_grow() {
+    fn delays_grow() {
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
-        assert!(connections(minute, |pauses| pauses.refused) < 12);
-        assert!(connections(hour, |pauses| pauses.refused) < 150);
-        assert!(connections(minute, |pauses| pauses.unreached) > 50);
+        assert!(connections(minute, |delays| delays.refused) < 12);
+        assert!(connections(hour, |delays| delays.refused) < 150);
+        assert!(connections(minute, |delays| delays.unreached) > 50);
     }
 
     #[test]
     fn they_begin_anew_after_a_connection_that_lasted() {
-        let mut pauses = Pauses {
+        let mut delays = Delays {
             was_logged: true,
-            ..Pauses::default()
+            ..Delays::default()
         };
         for _ in 0..20 {
-            pauses.refused.next_pause();
+            delays.refused.next_delay();
         }
-        pauses.record(Duration::ZERO);
-        assert!(pauses.was_logged && pauses.refused.next_pause() > Duration::from_secs(10));
-        pauses.record(LASTING);
-        assert!(!pauses.was_logged && pauses.refused.next_pause() <= Duration::from_millis(200));
+        delays.record(Duration::ZERO);
+        assert!(delays.was_logged && delays.refused.next_delay() > Duration::from_secs(10));
+        delays.record(LASTING);
+        assert!(!delays.was_logged && delays.refused.next_delay() <= Duration::from_millis(200));
     }
 }

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
 -- Reads a page of a partition's dead jobs, oldest death first, with a limited number of bytes of payload.
--- `bytes_left` is how many bytes of payload the reply may have. Returns for each job its id, payload, the
+-- `bytes_left` is how many bytes of payload the answer may have. Returns for each job its id, payload, the
 -- size of that, attempts, the time of its death, and its last error. A payload that alone is too large is left
 -- out.
 local dead, state, payload = unpack(KEYS)
 local offset, wanted, bytes_left = unpack(ARGV)
 offset, wanted, bytes_left = tonumber(offset), math.min(tonumber(wanted), 100), tonumber(bytes_left)
 local found = redis.call('ZRANGE', dead, offset, offset + wanted - 1, 'WITHSCORES')
-local reply, whole = {}, bytes_left
+local answer, whole = {}, bytes_left
 for entry = 1, #found, 2 do
   local id = found[entry]
   -- In a cluster this entry, the last, is nobody's.
@@ -24,7 +24,7 @@ for entry = 1, #found, 2 do
   end
   local died = string.format('%.0f', math.max(0, math.min(found[entry + 1], 9e15)))
   for _, value in ipairs({ string.sub(id, 1, 1024), body, tostring(size), attempts, died, failure or '' }) do
-    reply[#reply + 1] = value
+    answer[#answer + 1] = value
   end
 end
-return reply
+return answer

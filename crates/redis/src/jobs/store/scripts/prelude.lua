@@ -7,19 +7,19 @@
 --   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
 --   running  was delivered; the score is the end of the lease
 --   dead     ran out of attempts, or was buried; the score is when
--- `state` holds "token attempts due allowed error" for each job that is claimed, was ever started or has
--- failed: the token is "-" while nobody holds the job, and begins with "!" once a job that runs has been
--- cancelled; `allowed` is the number of attempts under which it was started last, "-" for one that was never
--- delivered or has failed for its payload since; the error is that of its last attempt, and may be missing.
--- `repeats` holds the grid of each job that comes again after it was done: its first point, and the distance
--- of two.
+-- `state` holds "holder attempts due max_attempts error" for each job that is claimed, was ever started or has
+-- failed: the holder is the name of the take that has claimed the job, "-" while nobody holds it, and begins
+-- with "!" once a job that runs has been cancelled; `max_attempts` is the number of attempts under which it was
+-- started last, "-" for one that was never delivered or has failed for its payload since; the error is that of
+-- its last attempt, and may be missing.
+-- `repeats` holds the grid of each job that comes again after it was done: its first point, and its period.
 -- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a
 -- worker counts as there. Those in `watching`, a few, look when a job becomes due and are told of one that is
 -- due earlier. Those in `idle` are told when one of the few has no more room. So a due job costs a few takes,
 -- however many workers are idle.
--- `settings` holds "paused" while no job may start, "running": how many may run at once, if that is limited,
--- and "keep": how many dead jobs are kept, and for how long.
--- `last_calls` holds the last call of each sender: its name, its time and its reply. A call that is sent
+-- `settings` holds "paused" while no job may start, "running": how many may run at once, unless any
+-- number may, and "keep": how many dead jobs are kept, and for how long.
+-- `last_calls` holds the last call of each sender: its name, its time and its answer. A call that is sent
 -- again answers as it did at first. One that finds another call than those that may precede it is refused: it
 -- comes late, behind its successor, or its sender is a copy of another.
 -- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves
@@ -43,7 +43,7 @@ local now = clock()
 local paused, most_running = unpack(call('HMGET', settings, 'paused', 'running'))
 local is_paused = paused ~= false
 local idle_workers = call('ZCOUNT', idle, '-inf', '(+inf')
-local past, last_reply = match(call('HGET', last_calls, sender) or '', '^(%S+) %d+ (.*)$')
+local past, last_answer = match(call('HGET', last_calls, sender) or '', '^(%S+) %d+ (.*)$')
 local is_resent = past == name
 local is_late = past and not is_resent and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
 
@@ -74,25 +74,25 @@ local function exact(value)
   return string.format('%d%09d', (value - low) / 1e9, low)
 end
 
--- In place of the attempts allowed, of a job that was never delivered.
+-- In place of its most attempts, of a job that was never delivered.
 local NEVER = '-'
 
--- Who holds a job, its attempts, its due time, the attempts allowed and its last error. Of one whose state is
+-- Who holds a job, its attempts, its due time, its most attempts and its last error. Of one whose state is
 -- lost or damaged: nobody, none and now.
 local function parse(stored)
-  local owner, attempts, at, allowed, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
-  if not owner or #attempts > 9 or #at > 16 or (allowed ~= NEVER and not tonumber(allowed)) then
+  local held_by, attempts, at, max_attempts, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
+  if not held_by or #attempts > 9 or #at > 16 or (max_attempts ~= NEVER and not tonumber(max_attempts)) then
     return '-', '0', exact(now), NEVER, ''
   end
-  return owner, attempts, at, allowed, failure
+  return held_by, attempts, at, max_attempts, failure
 end
 
 local function read(id)
   return parse(call('HGET', state, id))
 end
 
-local function state_of(owner, attempts, at, allowed, failure)
-  local head = owner .. ' ' .. attempts .. ' ' .. at .. ' ' .. allowed
+local function state_of(holder, attempts, at, max_attempts, failure)
+  local head = holder .. ' ' .. attempts .. ' ' .. at .. ' ' .. max_attempts
   return failure == '' and head or head .. ' ' .. failure
 end
 
@@ -101,13 +101,13 @@ local function write(id, ...)
 end
 
 -- A job is put in its new place before it leaves the old one: where a command fails midway, none is nowhere.
-local function to_due(from, id, attempts, at, allowed, failure)
+local function to_due(from, id, attempts, at, max_attempts, failure)
   call('ZADD', due, at, id)
   if from ~= due then call('ZREM', from, id) end
-  if attempts == '0' and allowed == NEVER and failure == '' then
+  if attempts == '0' and max_attempts == NEVER and failure == '' then
     call('HDEL', state, id)
   else
-    write(id, '-', attempts, at, allowed, failure)
+    write(id, '-', attempts, at, max_attempts, failure)
   end
 end
 
@@ -118,7 +118,7 @@ local function delete(from, id)
   call('HDEL', repeats, id)
 end
 
--- Returns the first point of a grid and the distance of two, or nothing for a job that does not come again.
+-- Returns the first point of a grid and its period, or nothing for a job that does not come again.
 local function grid_of(stored)
   local first, every = match(stored or '', '^(%d+) (%d+)$')
   if not every then return nil end
@@ -188,9 +188,9 @@ end
 
 -- Counts an attempt to deliver a job that failed for its payload. It waits for a second, so that a worker
 -- which can may take it.
-local function fail(from, id, attempts, at, allowed, failure)
+local function fail(from, id, attempts, at, max_attempts, failure)
   attempts = exact(attempts + 1)
-  if tonumber(attempts) >= allowed then
+  if tonumber(attempts) >= max_attempts then
     bury(from, id, attempts, at, failure)
   else
     to_due(from, id, attempts, exact(now + 1000000), NEVER, failure)
@@ -219,8 +219,8 @@ local function left_in(...)
   return math.max(left, 0)
 end
 
--- How many workers watch, and how many of the idle are called at most to reach one.
-local WATCHERS, CALLS = 2, 8
+-- How many workers watch, and how many of the idle are told at most to reach one.
+local WATCHERS, TOLD = 2, 8
 -- No job has an empty id, and no worker an empty name. Its score is behind every time.
 local NOBODY = ''
 
@@ -243,8 +243,8 @@ local function have_renewed()
 end
 
 -- Tells so many idle workers to look.
-local function call_idle(wanted)
-  for _ = 1, CALLS do
+local function tell_idle(wanted)
+  for _ = 1, TOLD do
     if wanted <= 0 then return end
     local worker = call('ZRANGE', idle, '(+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
     if not worker then return end
@@ -270,7 +270,7 @@ local function hint()
     heard = heard + reached
   end
   if heard == 0 then
-    call_idle(1)
+    tell_idle(1)
   elseif idle_workers > 0 and idle_workers <= FEW then
     publish('later')
   end
@@ -280,13 +280,13 @@ end
 local function hint_if_overdue()
   if idle_workers == 0 or left_in(running, claimed) == 0 then return end
   local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
-  if first and first + PROMPT < now then call_idle(1) end
+  if first and first + PROMPT < now then tell_idle(1) end
 end
 
 -- Removes a worker that has no more room, and lets another one watch in its place.
 local function unlist(worker, wanted)
   call('ZREM', idle, worker)
-  call_idle(math.max(call('ZREM', watching, worker), wanted))
+  tell_idle(math.max(call('ZREM', watching, worker), wanted))
 end
 
 local function refuse()
@@ -296,9 +296,9 @@ end
 -- How long the last call of a sender is remembered that sends no other.
 local REMEMBERED = 3600000000
 
-local function remember(reply)
+local function remember(answer)
   hint_if_overdue()
-  call('HSET', last_calls, sender, name .. ' ' .. exact(now) .. ' ' .. reply)
+  call('HSET', last_calls, sender, name .. ' ' .. exact(now) .. ' ' .. answer)
   if past then return end
   -- Each new sender makes room for others that are long gone.
   local found = call('HRANDFIELD', last_calls, 10, 'WITHVALUES')

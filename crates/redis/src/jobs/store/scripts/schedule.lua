@@ -1,10 +1,10 @@
 -- Schedules a batch of jobs of one partition.
 -- ARGV, from the third on, for each job: "in", "at" or "every", and its arguments, by the names that
--- `change.rs` has: its id, in how many microseconds or when it is due, the distance of two points of one that
--- repeats, and its payload.
+-- `change.rs` has: its id, in how many microseconds or when it is due, the period of one that repeats, and its
+-- payload.
 -- Returns a digit for each job: 0 where its id is taken, 1 where it was scheduled; for one that repeats also
--- 2 where it is there already as it is asked for, and 3 where its distance or its payload was changed.
-if is_resent then return last_reply end
+-- 2 where it is there already as it is asked for, and 3 where its period or its payload was changed.
+if is_resent then return last_answer end
 if is_late then return refuse() end
 
 local repeats_some = false
@@ -37,11 +37,11 @@ end
 
 -- Where a job is that is there already, and when it is due or was.
 local function find(id)
-  local owner, attempts, at, allowed, failure = read(id)
+  local held_by, attempts, at, max_attempts, failure = read(id)
   local score = call('ZSCORE', due, id)
-  if score then return due, owner, attempts, exact(score), allowed, failure end
+  if score then return due, held_by, attempts, exact(score), max_attempts, failure end
   for _, set in ipairs({ claimed, running }) do
-    if call('ZSCORE', set, id) then return set, owner, attempts, at, allowed, failure end
+    if call('ZSCORE', set, id) then return set, held_by, attempts, at, max_attempts, failure end
   end
 end
 
@@ -58,8 +58,8 @@ end
 -- Schedules a job to repeat whose id is there already.
 local function change(id, every, first, body)
   flush()
-  local from, owner, attempts, at, allowed, failure = find(id)
-  local is_cancelled = from == running and string.sub(owner, 1, 1) == '!'
+  local from, held_by, attempts, at, max_attempts, failure = find(id)
+  local is_cancelled = from == running and string.sub(held_by, 1, 1) == '!'
   local old_first, old_every = grid_of(call('HGET', repeats, id))
   if not old_every and not is_cancelled then return '0' end
   local has_payload = call('HGET', payload, id) == body
@@ -77,7 +77,7 @@ local function change(id, every, first, body)
   end
   if from == claimed and not has_payload then
     -- Whoever has claimed it has the old payload.
-    to_due(claimed, id, attempts, at, allowed, failure)
+    to_due(claimed, id, attempts, at, max_attempts, failure)
     earliest = math.min(earliest, tonumber(at))
   end
   return '3'
@@ -100,8 +100,8 @@ for at = 3, #ARGV, 5 do
   answers[#answers + 1] = answer
 end
 flush()
-local reply = table.concat(answers, ' ')
-remember(reply)
+local answer = table.concat(answers, ' ')
+remember(answer)
 -- Workers look again when there is another first one.
 if earliest < first_due then hint() end
-return reply
+return answer

@@ -1,18 +1,17 @@
 -- Sweeps a partition: what a worker lost comes again or is dead, and up to `wanted` jobs are claimed that
 -- come due.
--- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has
+-- It looks at 100 entries at most, and answers with as many bytes of payload as it is told at most. What has
 -- more than that has its payload read by fetch.lua, and what has more than `largest` is not delivered.
--- It is told how many jobs it may claim, and how many up to one that is not due; whether an earlier call may
--- have been lost; the largest payload, how many bytes of payload the reply may have, and the name under which
+-- It is told how many jobs it may claim, and how many up to one that is not due; by how many attempts a job is
+-- judged that has none stored; whether an earlier call may have been lost; the largest payload, how many bytes of payload the answer may have, and the name under which
 -- the worker listens, which is empty if it does not. Returns Redis' time; when the next job is due and when
 -- the next lease ends, nothing where there is none, and for a worker that others tell; 1 where this call is
 -- remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
 -- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time,
 -- and 1 if it was delivered or has failed before; and a list of the jobs that cannot be delivered, each with
 -- its id and the reason.
-local token = unpack(ARGV, 3)
-local wanted, wanted_ahead, ahead, lease, allowed, resent, largest, bytes_left, worker = unpack(ARGV, 4)
-wanted, wanted_ahead, ahead, lease, allowed = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(allowed)
+local wanted, wanted_ahead, ahead, lease, own_max_attempts, resent, largest, bytes_left, worker = unpack(ARGV, 3)
+wanted, wanted_ahead, ahead, lease, own_max_attempts = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(own_max_attempts)
 largest, bytes_left, resent = tonumber(largest), tonumber(bytes_left), resent == '1'
 local stored, listed, claims, refused = 0, '', {}, {}
 
@@ -89,8 +88,8 @@ local function enlist(given)
   return true
 end
 
--- Returns the reply, which is made last: sweeping and claiming change it. The clock is read again, since a
--- worker counts from the moment at which the reply arrives, and what has passed by then makes its jobs late.
+-- Returns the answer, which is made last: sweeping and claiming change it. The clock is read again, since a
+-- worker counts from the moment at which the answer arrives, and what has passed by then makes its jobs late.
 local function finish(given)
   local watches, later = enlist(given)
   local next_due = first(due)
@@ -111,13 +110,13 @@ local function add(list, ...)
   for _, value in ipairs({ ... }) do list[#list + 1] = value end
 end
 
-local function add_job(id, size, attempts, at, job_allowed)
+local function add_job(id, size, attempts, at, max_attempts)
   local body = ''
   if size <= bytes_left then
     body = call('HGET', payload, id)
     bytes_left = bytes_left - size
   end
-  add(claims, id, body, exact(size), attempts, at, (job_allowed ~= NEVER or attempts ~= '0') and '1' or '0')
+  add(claims, id, body, exact(size), attempts, at, (max_attempts ~= NEVER or attempts ~= '0') and '1' or '0')
 end
 
 local has_dead = call('ZCARD', dead) > 0
@@ -126,12 +125,12 @@ if wrong then return wrong end
 
 -- A take that is sent again answers with what it claimed at first and still holds.
 if is_resent then
-  local ids = cmsgpack.unpack(last_reply)
+  local ids = cmsgpack.unpack(last_answer)
   for _, id in ipairs(ids) do
-    local owner, attempts, at, job_allowed = read(id)
-    if owner == token and call('HEXISTS', payload, id) == 1 then
+    local held_by, attempts, at, max_attempts = read(id)
+    if held_by == name and call('HEXISTS', payload, id) == 1 then
       call('ZADD', claimed, 'XX', exact(now + lease), id)
-      add_job(id, call('HSTRLEN', payload, id), attempts, at, job_allowed)
+      add_job(id, call('HSTRLEN', payload, id), attempts, at, max_attempts)
     end
   end
   stored = 1
@@ -140,22 +139,22 @@ end
 
 local returned = 0
 for _, id in ipairs(ended_jobs) do
-  local owner, attempts, at, job_allowed = read(id)
-  -- A job whose state is lost is judged by what this worker allows.
-  local attempts_allowed = tonumber(job_allowed) or allowed
+  local held_by, attempts, at, max_attempts = read(id)
+  -- A job whose state is lost is judged by what this worker was told.
+  local most = tonumber(max_attempts) or own_max_attempts
   local waits = true
-  if string.sub(owner, 1, 1) == '!' then
+  if string.sub(held_by, 1, 1) == '!' then
     waits = end_cancelled(running, id)
-  elseif tonumber(attempts) >= attempts_allowed then
+  elseif tonumber(attempts) >= most then
     waits = bury(running, id, attempts, at, RAN_OUT)
   else
-    to_due(running, id, attempts, at, job_allowed, RAN_OUT)
+    to_due(running, id, attempts, at, max_attempts, RAN_OUT)
   end
   if waits then returned = returned + 1 end
 end
 for _, id in ipairs(ended_claims) do
-  local _, attempts, at, job_allowed, failure = read(id)
-  to_due(claimed, id, attempts, at, job_allowed, failure)
+  local _, attempts, at, max_attempts, failure = read(id)
+  to_due(claimed, id, attempts, at, max_attempts, failure)
   returned = returned + 1
 end
 if has_dead then trim_dead() end
@@ -190,7 +189,7 @@ if found[1] then
   local till = exact(now + lease)
   local whole = bytes_left
   for n, id in ipairs(names) do
-    local _, attempts, _, job_allowed, failure = parse(states[n])
+    local _, attempts, _, max_attempts, failure = parse(states[n])
     local score = tonumber(found[2 * n])
     -- What is not due yet leaves room for what is.
     if score > now and n > wanted_ahead then break end
@@ -202,7 +201,7 @@ if found[1] then
       add(refused, string.sub(id, 1, 64), why)
     elseif size > largest then
       why = 'its payload of ' .. size .. ' bytes is larger than the ' .. largest .. ' bytes that the worker accepts'
-      fail(due, id, attempts, at, allowed, why)
+      fail(due, id, attempts, at, own_max_attempts, why)
       add(refused, id, why)
     elseif size > bytes_left and size <= whole then
       -- The next take has room for it.
@@ -215,8 +214,8 @@ if found[1] then
         scores[#scores + 1] = till
         scores[#scores + 1] = id
         after[#after + 1] = id
-        after[#after + 1] = state_of(token, attempts, at, job_allowed, failure)
-        add_job(id, size, attempts, at, job_allowed)
+        after[#after + 1] = state_of(name, attempts, at, max_attempts, failure)
+        add_job(id, size, attempts, at, max_attempts)
       else
         call('HDEL', state, id)
         call('HDEL', repeats, id)
@@ -235,10 +234,10 @@ if #ids > 0 or resent then
   remember(cmsgpack.pack(ids))
   stored = 1
 end
-local reply = finish(#ids)
+local answer = finish(#ids)
 -- What came back and is not taken here is for the others.
 if returned > 0 then
   local next_due = first(due)
   if next_due and tonumber(next_due) <= now then hint() end
 end
-return reply
+return answer

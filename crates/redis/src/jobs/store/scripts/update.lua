@@ -6,7 +6,7 @@
 --
 -- Starts and dones, which every job needs, are carried out together, whatever their order: a few commands for
 -- all of a batch.
-if is_resent then return last_reply end
+if is_resent then return last_answer end
 if is_late then return refuse() end
 
 local answers = {}
@@ -20,8 +20,8 @@ local function wake_if_first(id)
   if call('ZRANGE', due, 0, 0)[1] == id then wake = true end
 end
 
-local function to_due_and_wake(from, id, attempts, at, allowed, failure)
-  to_due(from, id, attempts, at, allowed, failure)
+local function to_due_and_wake(from, id, attempts, at, max_attempts, failure)
+  to_due(from, id, attempts, at, max_attempts, failure)
   wake_if_first(id)
 end
 
@@ -42,11 +42,11 @@ end
 local function carry_out_dones()
   local held = {}
   for n, id in ipairs(dones.ids) do
-    local owner, _, at = parse(dones.states[n])
-    local token, till, nth = dones.tokens[n], dones.ends[n], dones.numbers[n]
+    local held_by, _, at = parse(dones.states[n])
+    local holder, till, nth = dones.holders[n], dones.ends[n], dones.numbers[n]
     answers[nth] = '0'
     ended[#ended + 1] = nth
-    if owner == token and till and tonumber(till) > now then
+    if held_by == holder and till and tonumber(till) > now then
       local first, every = grid_of(dones.grids[n])
       answers[nth] = '1'
       if every then
@@ -56,7 +56,7 @@ local function carry_out_dones()
       else
         held[#held + 1] = id
       end
-    elseif till and owner == '!' .. token then
+    elseif till and held_by == '!' .. holder then
       end_cancelled_and_wake(running, id)
     end
   end
@@ -71,14 +71,14 @@ local function carry_out_starts()
   local left = left_in(running)
   local held, scores, after, lease_ends = {}, {}, {}, {}
   for n, id in ipairs(starts.ids) do
-    local owner, attempts, at, allowed, failure = parse(starts.states[n])
+    local held_by, attempts, at, max_attempts, failure = parse(starts.states[n])
     local till, lease, nth = starts.ends[n], starts.leases[n], starts.numbers[n]
     answers[nth] = '0'
-    if owner == starts.tokens[n] and till and (#held >= left or tonumber(at) > now) then
+    if held_by == starts.holders[n] and till and (#held >= left or tonumber(at) > now) then
       -- Nothing starts now, or the clock was set back after the job was claimed, so that it is not due any
       -- more.
-      to_due_and_wake(claimed, id, attempts, at, allowed, failure)
-    elseif owner == starts.tokens[n] and till and tonumber(till) > now then
+      to_due_and_wake(claimed, id, attempts, at, max_attempts, failure)
+    elseif held_by == starts.holders[n] and till and tonumber(till) > now then
       answers[nth] = '1'
       -- This delivery is for all points that have passed.
       local first, every = grid_of(starts.grids[n])
@@ -90,7 +90,7 @@ local function carry_out_starts()
       scores[#scores + 1] = lease_ends[lease]
       scores[#scores + 1] = id
       after[#after + 1] = id
-      after[#after + 1] = state_of(owner, exact(attempts + 1), at, starts.allowed[n], failure)
+      after[#after + 1] = state_of(held_by, exact(attempts + 1), at, starts.max_attempts[n], failure)
     end
   end
   if held[1] then
@@ -124,20 +124,20 @@ local function other_changes()
   -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
   local of_holders = {
     -- Takes back a start, which may not have been carried out.
-    undo_start = { from = { running, claimed }, act = function(from, id, given, attempts, at, allowed, failure)
+    undo_start = { from = { running, claimed }, act = function(from, id, given, attempts, at, max_attempts, failure)
       if from == running then
         attempts = exact(attempts - 1)
-        if given.was_tried == '0' then allowed = NEVER end
+        if given.was_tried == '0' then max_attempts = NEVER end
       end
-      to_due_and_wake(from, id, attempts, at, allowed, failure)
+      to_due_and_wake(from, id, attempts, at, max_attempts, failure)
     end },
-    give_back = { from = { claimed }, act = function(from, id, _, attempts, at, allowed, failure)
-      to_due_and_wake(from, id, attempts, at, allowed, failure)
+    give_back = { from = { claimed }, act = function(from, id, _, attempts, at, max_attempts, failure)
+      to_due_and_wake(from, id, attempts, at, max_attempts, failure)
     end },
     -- Nobody holds a claim while nothing may start.
-    renew = { from = { running, claimed }, act = function(from, id, given, attempts, at, allowed, failure)
+    renew = { from = { running, claimed }, act = function(from, id, given, attempts, at, max_attempts, failure)
       if from == claimed and is_paused then
-        to_due(from, id, attempts, at, allowed, failure)
+        to_due(from, id, attempts, at, max_attempts, failure)
         return '0'
       end
       call('ZADD', from, exact(now + given.lease), id)
@@ -147,34 +147,34 @@ local function other_changes()
     end },
     -- Of a worker that could not fetch the payload.
     unfetched = { from = { claimed }, act = function(from, id, given, attempts, at)
-      fail(from, id, attempts, at, tonumber(given.allowed),
+      fail(from, id, attempts, at, tonumber(given.max_attempts),
         'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
     end },
-    retry = { from = { running }, act = function(from, id, given, attempts, at, allowed)
-      -- Each start stores how many are allowed. Where something else has removed that, it is tried again.
-      if tonumber(attempts) >= (tonumber(allowed) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
-      to_due_and_wake(from, id, attempts, exact(now + given.delay), allowed, given.failure)
+    retry = { from = { running }, act = function(from, id, given, attempts, at, max_attempts)
+      -- Each start stores its most attempts. Where something else has removed that, it is tried again.
+      if tonumber(attempts) >= (tonumber(max_attempts) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
+      to_due_and_wake(from, id, attempts, exact(now + given.delay), max_attempts, given.failure)
     end },
     -- The start does not count.
-    snooze = { from = { running }, act = function(from, id, given, attempts, _, allowed, failure)
-      to_due_and_wake(from, id, exact(attempts - 1), exact(now + given.delay), allowed, failure)
+    snooze = { from = { running }, act = function(from, id, given, attempts, _, max_attempts, failure)
+      to_due_and_wake(from, id, exact(attempts - 1), exact(now + given.delay), max_attempts, failure)
     end },
     -- The handler of a job has ended which may have been cancelled.
     confirm = { from = {} },
   }
 
   local function of_holder(change, given)
-    local id, token = given.id, given.token
-    local owner, attempts, at, allowed, failure = read(id)
-    if owner == '!' .. token then
+    local id, holder = given.id, given.holder
+    local held_by, attempts, at, max_attempts, failure = read(id)
+    if held_by == '!' .. holder then
       if change ~= 'renew' and call('ZSCORE', running, id) then end_cancelled_and_wake(running, id) end
       return '0'
     end
-    if owner ~= token then return '0' end
+    if held_by ~= holder then return '0' end
     for _, from in ipairs(of_holders[change].from) do
       local score = call('ZSCORE', from, id)
       if score and tonumber(score) > now then
-        return of_holders[change].act(from, id, given, attempts, at, allowed, failure) or '1'
+        return of_holders[change].act(from, id, given, attempts, at, max_attempts, failure) or '1'
       end
     end
     return '0'
@@ -208,18 +208,18 @@ local function other_changes()
       if of_anybody(id, { due, claimed }, function(from) delete(from, id) end) == '1' then return '1' end
       if not call('ZSCORE', running, id) then return '0' end
       local repeated = call('HDEL', repeats, id) == 1
-      local owner, attempts, at, allowed, failure = read(id)
-      if string.sub(owner, 1, 1) == '!' then return repeated and '2' or '0' end
+      local held_by, attempts, at, max_attempts, failure = read(id)
+      if string.sub(held_by, 1, 1) == '!' then return repeated and '2' or '0' end
       -- Its holder has lost it with this.
-      write(id, '!' .. owner, attempts, at, allowed, failure)
+      write(id, '!' .. held_by, attempts, at, max_attempts, failure)
       renew = true
       return '2'
     end,
     reschedule = function(given)
       local id = given.id
       return of_anybody(id, { due, claimed }, function(from)
-        local _, attempts, _, allowed, failure = read(id)
-        to_due_and_wake(from, id, attempts, exact(now + given.delay), allowed, failure)
+        local _, attempts, _, max_attempts, failure = read(id)
+        to_due_and_wake(from, id, attempts, exact(now + given.delay), max_attempts, failure)
       end)
     end,
     revive = function(given) return of_anybody(given.id, { dead }, function(from) revive(from, given.id) end) end,
@@ -239,7 +239,7 @@ local function other_changes()
       return changed and '1' or '0'
     end,
     -- Of jobs that run already, none ends.
-    limit_running = function(given)
+    set_max_running = function(given)
       if given.most == 'any' then
         most_running = false
         call('HDEL', settings, 'running')
@@ -264,14 +264,14 @@ local function other_changes()
 
   -- What each change is given, by the names that `change.rs` has.
   local arguments = {
-    renew = { 'id', 'token', 'lease' },
-    retry = { 'id', 'token', 'delay', 'failure' },
-    bury = { 'id', 'token', 'failure' },
-    snooze = { 'id', 'token', 'delay' },
-    undo_start = { 'id', 'token', 'was_tried' },
-    give_back = { 'id', 'token' },
-    unfetched = { 'id', 'token', 'allowed' },
-    confirm = { 'id', 'token' },
+    renew = { 'id', 'holder', 'lease' },
+    retry = { 'id', 'holder', 'delay', 'failure' },
+    bury = { 'id', 'holder', 'failure' },
+    snooze = { 'id', 'holder', 'delay' },
+    undo_start = { 'id', 'holder', 'was_tried' },
+    give_back = { 'id', 'holder' },
+    unfetched = { 'id', 'holder', 'max_attempts' },
+    confirm = { 'id', 'holder' },
     cancel = { 'id' },
     reschedule = { 'id', 'delay' },
     revive = { 'id' },
@@ -281,7 +281,7 @@ local function other_changes()
     pause = {},
     resume = {},
     keep_dead = { 'count', 'age' },
-    limit_running = { 'most' },
+    set_max_running = { 'most' },
     unlist = { 'worker' },
   }
 
@@ -305,16 +305,16 @@ while at <= #ARGV do
   local change = ARGV[at]
   nth = nth + 1
   if change == 'start' then
-    local id, token, lease, allowed = unpack(ARGV, at + 1, at + 4)
-    starts = starts or { ids = {}, tokens = {}, leases = {}, allowed = {}, numbers = {} }
+    local id, holder, lease, max_attempts = unpack(ARGV, at + 1, at + 4)
+    starts = starts or { ids = {}, holders = {}, leases = {}, max_attempts = {}, numbers = {} }
     local n = #starts.ids + 1
-    starts.ids[n], starts.tokens[n], starts.leases[n], starts.allowed[n], starts.numbers[n] = id, token, lease, allowed, nth
+    starts.ids[n], starts.holders[n], starts.leases[n], starts.max_attempts[n], starts.numbers[n] = id, holder, lease, max_attempts, nth
     at = at + 5
   elseif change == 'done' then
-    local id, token = unpack(ARGV, at + 1, at + 2)
-    dones = dones or { ids = {}, tokens = {}, numbers = {} }
+    local id, holder = unpack(ARGV, at + 1, at + 2)
+    dones = dones or { ids = {}, holders = {}, numbers = {} }
     local n = #dones.ids + 1
-    dones.ids[n], dones.tokens[n], dones.numbers[n] = id, token, nth
+    dones.ids[n], dones.holders[n], dones.numbers[n] = id, holder, nth
     at = at + 3
   else
     if not other then
@@ -341,8 +341,8 @@ if most_running and (freed or ended[1]) then
     end
   end
 end
-local reply = table.concat(answers, ' ')
-remember(reply)
+local answer = table.concat(answers, ' ')
+remember(answer)
 if renew then have_renewed() end
 if wake then hint() end
-return reply
+return answer

@@ -13,12 +13,12 @@ if not found[1] then return {} end
 local ids = {}
 for entry = 1, #found, 2 do ids[#ids + 1] = found[entry] end
 local states = redis.call('HMGET', state, unpack(ids))
-local reply = {}
+local answer = {}
 for n, id in ipairs(ids) do
   -- Of one whose state is lost or damaged: nothing.
   local attempts, at = string.match(states[n] or '', '^%S+ (%d+) (%d+)')
   if not attempts or #attempts > 9 or #at > 16 then attempts, at = '0', '0' end
   if set == due then at = string.format('%.0f', math.max(0, math.min(found[2 * n], 9e15))) end
-  for _, value in ipairs({ string.sub(id, 1, 1024), at, attempts }) do reply[#reply + 1] = value end
+  for _, value in ipairs({ string.sub(id, 1, 1024), at, attempts }) do answer[#answer + 1] = value end
 end
-return reply
+return answer

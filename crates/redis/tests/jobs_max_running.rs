@@ -42,14 +42,14 @@ async fn a_fleet_runs_no_more_jobs_at_once_than_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_is_changed_holds_from_then_on() {
+async fn a_number_that_is_changed_counts_from_then_on() {
     let server = Server::start();
     let jobs = server.queue().await.max_running(2);
     put(&jobs, 0..6, NOW).await;
     let mut worker = jobs.worker().lease(HOUR).concurrency(6).start();
     let [first, second] = next_jobs(&mut worker).await;
     let running = async || jobs.counts().await.unwrap().running;
-    // Stores this limit with the queue.
+    // Stores this number with the queue.
     let at_most = async |most| {
         server.queue().await.max_running(most).counts().await.unwrap();
     };
@@ -102,7 +102,7 @@ fn the_places_of_a_holder_that_has_died_are_free_when_its_leases_have_ended() {
 }
 
 #[tokio::test]
-async fn a_limit_below_the_number_of_partitions_is_refused() {
+async fn fewer_than_there_are_partitions_are_refused() {
     let server = Server::start();
     let jobs = server.queue().await.partitions(4).max_running(3);
     let error = jobs.counts().await.unwrap_err();

@@ -136,7 +136,6 @@ impl Engine {
         let wheel = &desk.queue.wheel;
         loop {
             let now = Instant::now();
-            let limit_at = desk.held.end_overdue();
             self.takes.expect();
             self.keep_leases(now);
             let status = desk.status(self.takes.soon());
@@ -147,11 +146,7 @@ impl Engine {
             // What went back has left room.
             let status = desk.status(self.takes.soon());
             self.takes.take_due(&status, now, &self.stock);
-            let next = [
-                limit_at,
-                self.takes.next_look(),
-                self.stock.next_return(&status, now),
-            ];
+            let next = [self.takes.next_look(), self.stock.next_return(&status, now)];
             let next = next
                 .into_iter()
                 .flatten()
@@ -193,9 +188,8 @@ impl Engine {
             if has_given_back && desk.held.is_empty() {
                 return;
             }
-            let limit_at = desk.held.end_overdue();
             self.keep_leases(Instant::now());
-            let next = limit_at.into_iter().fold(desk.held.next_renewal(), Instant::min);
+            let next = desk.held.next_renewal();
             tokio::select! {
                 () = desk.nearby.has_work.notified() => {}
                 answered = self.takes.answered() => {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
-use tickwheel::{DelayQueue, Wheel, delay_queue::Key};
+use tickwheel::{Wheel, delay_queue::Key};
 use tokio::time::Instant;
 
 use crate::{
@@ -39,13 +39,12 @@ pub(super) struct HeldLeases {
 struct State {
     /// By the address of the lease.
     leases: HashMap<usize, HeldLease>,
-    /// The jobs that the consumer has received, due when they will have taken as long as they may.
-    time_limits: DelayQueue<Arc<JobLease>>,
     renewed_at: Instant,
     renew_at: Instant,
     /// Whether a job may have been cancelled since its renewal was sent.
     may_be_cancelled: bool,
-    /// When the first of the leases expires unless it is renewed.
+    /// When the first of the leases expires unless it is renewed, or a job will have taken as long as it may.
+    /// Sooner where that job is done by now.
     expire_at: Instant,
     /// Whether a renewal was refused since the lost leases were removed.
     was_refused: bool,
@@ -57,8 +56,21 @@ struct HeldLease {
     is_renewing: bool,
     /// The entry of the claim in the wheel, while it waits until it is due.
     on_wheel: Option<Key>,
-    /// Until when the job may take, and its entry among the time limits.
-    time_limit: Option<(Instant, Key)>,
+    /// Until when the job may take.
+    time_limit: Option<Instant>,
+}
+
+impl HeldLease {
+    fn is_lost(&self, now: Instant) -> bool {
+        self.lease.validity.is_lost() || self.time_limit.is_some_and(|limit| limit <= now)
+    }
+
+    /// Returns when it will be lost unless it is renewed.
+    fn end(&self) -> Instant {
+        self.time_limit
+            .into_iter()
+            .fold(self.lease.validity.until(), Instant::min)
+    }
 }
 
 fn address(lease: &Arc<JobLease>) -> usize {
@@ -75,7 +87,6 @@ impl HeldLeases {
         let now = Instant::now();
         let state = State {
             leases: HashMap::new(),
-            time_limits: DelayQueue::on(wheel),
             renewed_at: now,
             renew_at: now + RENEW_UNTOLD.min(lease / 3),
             may_be_cancelled: false,
@@ -114,32 +125,17 @@ impl HeldLeases {
 
     /// Limits until when a job may take that is held.
     pub(super) fn limit_time(&self, lease: &Arc<JobLease>, until: Instant) {
-        let State {
-            leases, time_limits, ..
-        } = &mut *self.state.lock();
-        if let Some(held) = leases.get_mut(&address(lease)) {
-            held.time_limit = Some((until, time_limits.insert_at(lease.clone(), until)));
+        let mut state = self.state.lock();
+        if let Some(held) = state.leases.get_mut(&address(lease)) {
+            held.time_limit = Some(until);
+            state.expire_at = state.expire_at.min(until);
         }
-    }
-
-    /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
-    pub(super) fn end_overdue(&self) -> Option<Instant> {
-        let mut overdue = Vec::new();
-        let next = {
-            let limits = &mut self.state.lock().time_limits;
-            limits.expired(&mut overdue, usize::MAX);
-            limits.peek().map(|first| limits.deadline(&first))
-        };
-        for lease in overdue {
-            lease.into_inner().validity.lose();
-        }
-        next
     }
 
     /// Removes a lease, and counts it as lost if it was. Returns whether it was held and not lost.
     pub(super) fn remove(&self, lease: &Arc<JobLease>) -> bool {
         let mut state = self.state.lock();
-        if state.remove(address(lease)).is_none() {
+        if state.leases.remove(&address(lease)).is_none() {
             return false;
         }
         let is_lost = lease.validity.is_lost();
@@ -152,7 +148,6 @@ impl HeldLeases {
     /// Lets go of all leases.
     pub(super) fn drain(&self) -> Vec<Arc<JobLease>> {
         let mut state = self.state.lock();
-        state.time_limits.clear();
         state.leases.drain().map(|(_, held)| held.lease).collect()
     }
 
@@ -180,12 +175,8 @@ impl HeldLeases {
         if !is_due && state.expire_at > now && !state.was_refused {
             return Default::default();
         }
-        let lost = state.remove_lost();
-        let first = state
-            .leases
-            .values()
-            .map(|held| held.lease.validity.until())
-            .min();
+        let lost = state.remove_lost(now);
+        let first = state.leases.values().map(HeldLease::end).min();
         state.expire_at = first.unwrap_or(now + self.lease);
         let mut to_renew = Vec::new();
         if is_due {
@@ -248,27 +239,10 @@ impl HeldLeases {
 }
 
 impl State {
-    fn remove(&mut self, address: usize) -> Option<HeldLease> {
-        let held = self.leases.remove(&address)?;
-        if let Some((_, entry)) = held.time_limit {
-            // It is not there any more once the job has taken too long.
-            self.time_limits.try_remove(&entry);
-        }
-        Some(held)
-    }
-
-    fn remove_lost(&mut self) -> Vec<HeldLease> {
+    fn remove_lost(&mut self, now: Instant) -> Vec<HeldLease> {
         self.was_refused = false;
-        let is_lost = |held: &&HeldLease| held.lease.validity.is_lost();
-        let lost: Vec<_> = self
-            .leases
-            .values()
-            .filter(is_lost)
-            .map(|held| address(&held.lease))
-            .collect();
-        lost.into_iter()
-            .filter_map(|address| self.remove(address))
-            .collect()
+        let lost = self.leases.extract_if(|_, held| held.is_lost(now));
+        lost.map(|(_, held)| held).collect()
     }
 
     /// Returns the leases of which no renewal is in flight, each with until when its job may take.
@@ -278,7 +252,7 @@ impl State {
             if mem::replace(&mut held.is_renewing, true) {
                 was_renewing = true;
             } else {
-                begun.push((held.lease.clone(), held.time_limit.map(|(limit, _)| limit)));
+                begun.push((held.lease.clone(), held.time_limit));
             }
         }
         if mem::take(&mut self.may_be_cancelled) && was_renewing {
@@ -324,29 +298,27 @@ mod tests {
             held.limit_time(&job, Instant::now() + 60 * SECOND);
             assert!(held.remove(&job));
         }
-        let lengths = || {
-            let state = held.state.lock();
-            (state.leases.len(), state.time_limits.len())
-        };
-        assert_eq!(lengths(), (1, 1));
+        assert_eq!(held.state.lock().leases.len(), 1);
         assert!(held.remove(&long));
-        assert_eq!(lengths(), (0, 0));
+        assert!(held.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_job_is_overdue_once_when_it_has_taken_as_long_as_it_may() {
+    async fn a_job_is_lost_once_when_it_has_taken_as_long_as_it_may() {
         let held = held_leases();
-        let (first, second) = (lease(), lease());
-        for (job, after) in [(&second, 2 * SECOND), (&first, SECOND)] {
+        let (first, second, limit) = (lease(), lease(), SECOND / 4);
+        for (job, after) in [(&second, 2 * limit), (&first, limit)] {
             held.insert(job);
             held.limit_time(job, Instant::now() + after);
         }
-        assert_eq!(held.end_overdue(), Some(Instant::now() + SECOND));
+        held.keep(Instant::now(), true);
+        assert_eq!(held.next_renewal(), Instant::now() + limit);
         assert!(!first.validity.is_lost());
-        tokio::time::advance(SECOND).await;
-        assert_eq!(held.end_overdue(), Some(Instant::now() + SECOND));
+        tokio::time::advance(limit).await;
+        held.keep(Instant::now(), true);
+        assert_eq!(held.next_renewal(), Instant::now() + limit);
         assert!(first.validity.is_lost() && !second.validity.is_lost());
         assert!(!held.remove(&first) && held.remove(&second));
-        assert_eq!(held.end_overdue(), None);
+        assert_eq!(held.stats.lost.get(), 1);
     }
 }

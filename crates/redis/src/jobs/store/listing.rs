@@ -1,7 +1,6 @@
 //! Reads what is known of a queue and its jobs without changing them: numbers, lists, and single jobs.
 
 use std::{
-    collections::VecDeque,
     sync::Weak,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -78,81 +77,42 @@ async fn ask_all<T: FromRedisValue>(queue: &Queue, script: &'static Script) -> R
     queue.limited(ask).await
 }
 
-/// The waiting jobs of one partition that have been read and not been listed, in order of due time: those
-/// that workers have claimed, or the others.
-struct Unlisted {
-    partition: usize,
-    jobs: VecDeque<WaitingJob>,
-    offset: usize,
-    is_complete: bool,
-}
-
 /// Returns up to `count` waiting jobs after the first `offset` ones.
 pub(crate) async fn waiting_jobs(
     queue: &Queue,
     offset: usize,
     count: usize,
 ) -> Result<Vec<WaitingJob>, Error> {
-    let mut unlisted = Vec::new();
+    let end = offset.saturating_add(count);
+    let mut jobs = Vec::new();
     for partition in 0..queue.partitions.len() {
-        // All of them, as they are in no order. There are no more than the workers prefetch.
-        let mut claimed = Vec::new();
-        loop {
-            let page = read(queue, partition, "claimed", claimed.len()).await?;
-            if page.is_empty() {
-                break;
-            }
-            claimed.extend(page);
+        // All of those that are claimed, as they are in no order. There are no more than the workers prefetch.
+        for (set, first) in [("claimed", usize::MAX), ("due", end)] {
+            jobs.extend(read(queue, partition, set, first).await?);
         }
-        claimed.sort_by_key(|job: &WaitingJob| job.due);
-        for (jobs, is_complete) in [(claimed.into(), true), (VecDeque::new(), false)] {
-            unlisted.push(Unlisted {
-                partition,
-                jobs,
-                offset: 0,
-                is_complete,
-            });
-        }
+        jobs.sort_by_key(|job: &WaitingJob| job.due);
+        jobs.truncate(end);
     }
-    let mut listed = Vec::new();
-    for position in 0..offset.saturating_add(count) {
-        for unlisted in &mut unlisted {
-            unlisted.fill(queue).await?;
-        }
-        let waiting = unlisted.iter_mut().filter(|unlisted| !unlisted.jobs.is_empty());
-        let first = waiting.min_by_key(|unlisted| unlisted.jobs[0].due);
-        let Some(job) = first.and_then(|unlisted| unlisted.jobs.pop_front()) else {
+    Ok(jobs.split_off(offset.min(jobs.len())))
+}
+
+/// Reads the first jobs of a set by pages, and what else is on the last page.
+async fn read(queue: &Queue, partition: usize, set: &str, first: usize) -> Result<Vec<WaitingJob>, Error> {
+    let mut jobs = Vec::new();
+    while jobs.len() < first {
+        let arguments = [("of", set.to_owned()), ("offset", jobs.len().to_string())];
+        let call = WAITING.on(&queue.partitions[partition].tag).named(arguments);
+        let page: Vec<(Vec<u8>, u64, u32)> = parse(queue.ask(call).await?)?;
+        if page.is_empty() {
             break;
-        };
-        if position >= offset {
-            listed.push(job);
         }
+        jobs.extend(page.into_iter().map(|(id, due, attempts)| WaitingJob {
+            id: lossy(&id),
+            due: time(due),
+            attempt: attempts + 1,
+        }));
     }
-    Ok(listed)
-}
-
-impl Unlisted {
-    /// Reads the next page if all of the last one has been listed.
-    async fn fill(&mut self, queue: &Queue) -> Result<(), Error> {
-        if self.jobs.is_empty() && !self.is_complete {
-            self.jobs = read(queue, self.partition, "due", self.offset).await?.into();
-            self.offset += self.jobs.len();
-            self.is_complete = self.jobs.is_empty();
-        }
-        Ok(())
-    }
-}
-
-async fn read(queue: &Queue, partition: usize, set: &str, offset: usize) -> Result<Vec<WaitingJob>, Error> {
-    let arguments = [("of", set.to_owned()), ("offset", offset.to_string())];
-    let page = WAITING.on(&queue.partitions[partition].tag).named(arguments);
-    let jobs: Vec<(Vec<u8>, u64, u32)> = parse(queue.ask(page).await?)?;
-    let jobs = jobs.into_iter().map(|(id, due, attempts)| WaitingJob {
-        id: lossy(&id),
-        due: time(due),
-        attempt: attempts + 1,
-    });
-    Ok(jobs.collect())
+    Ok(jobs)
 }
 
 /// Returns the job of that id, if there is one.

@@ -21,7 +21,7 @@ use crate::{
         sync::{Mutex, lock},
     },
     error::{ScheduleError, SleepError},
-    timers::{interval::Interval, limit::Permit, sleep::Sleep},
+    timers::{interval::Interval, limit::Permit},
     wheel::Wheel,
 };
 
@@ -243,8 +243,7 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let first = Sleep::until(self.wheel.reference(), self.first());
-        let mut interval = Interval::new(first, self.period);
+        let mut interval = self.wheel.interval_at(self.first(), self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.runtime();
         let permit = Permit::take(&self.wheel.stripe().sleepers);

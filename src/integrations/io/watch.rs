@@ -160,9 +160,7 @@ impl Watch {
             return Poll::Pending;
         };
 
-        let sleep = direction
-            .sleep
-            .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
+        let sleep = direction.sleep.get_or_insert_with(|| wheel.sleep_until(deadline));
         sleep.reset_at(deadline);
         // This poll takes part in the task's budget, because a stream that is pending only for lack of budget
         // must not time out.

@@ -197,7 +197,6 @@ impl<T> DelayQueue<T> {
     /// assert_eq!(queue.remove(&key).into_inner(), "foo");
     /// # }
     /// ```
-    #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
         self.insert_at(value, after(self.timer.now(), timeout))
     }
@@ -221,7 +220,6 @@ impl<T> DelayQueue<T> {
     /// assert_eq!(queue.deadline(&key), deadline);
     /// # }
     /// ```
-    #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
         self.change(|entries| entries.insert(value, when))
     }

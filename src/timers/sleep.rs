@@ -388,7 +388,8 @@ fn poll_further(timer: &mut Timer, had_budget: HadBudget, cx: &mut Context<'_>) 
     spend_budget(cx)
 }
 
-/// Polls the timer of a sleep that times no future. In line, it takes 14 instructions more of a server's request.
+/// Polls the timer of a sleep that times no future. In line, it takes 14 instructions more of a server's
+/// request.
 #[inline(never)]
 #[track_caller]
 fn poll_alone(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<()> {

@@ -307,6 +307,21 @@ where
 
 pin_project! {
     /// The response future of a [`Deadline`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{deadline, tower::DeadlineLayer};
+    /// use tower::{BoxError, Layer, Service, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let left = service_fn(async |_| Ok::<_, BoxError>(deadline::remaining()));
+    /// let mut service = DeadlineLayer::from_request(|_: &u8| None).layer(left);
+    /// assert_eq!(service.call(7).await?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct DeadlineFuture<F, R = (), B = ()> {
         #[pin]

@@ -221,6 +221,25 @@ where
 pin_project! {
     /// The response future of a [`Propagate`] with [`bodies`](PropagateLayer::bodies), whose response has a
     /// [`DeadlineBody`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{body::Body, http::{Request, Response}};
+    /// use http_body_util::BodyExt;
+    /// use tickwheel::tower::{DeadlineHeader, PropagateLayer};
+    /// use tower::{BoxError, Layer, Service, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let answers = service_fn(async |_| Ok::<_, BoxError>(Response::new(Body::from("pong"))));
+    /// let header = DeadlineHeader::grpc_timeout();
+    /// let mut client = PropagateLayer::new(header.writer()).bodies(true).layer(answers);
+    /// let response = client.call(Request::new(Body::empty())).await?;
+    /// assert_eq!(response.into_body().collect().await?.to_bytes(), "pong");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct PropagateFuture<F> {

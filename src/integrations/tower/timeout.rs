@@ -16,7 +16,8 @@ use crate::{error::Elapsed, timers::timeout, wheel::Wheel};
 
 /// A layer that wraps services in a [`Timeout`], which returns an error if a response takes too long.
 ///
-/// With [`respond_with`](TimeoutLayer::respond_with), the service answers with a response of your own instead.
+/// With [`respond_with`](TimeoutLayer::respond_with), the service answers with a response of your own
+/// instead.
 ///
 /// Its timers are never refused: neither [`max_pending`](crate::Builder::max_pending) nor a
 /// [`shutdown`](Wheel::shutdown) of the wheel concerns them. To shed load, use `tower::load_shed` and
@@ -173,9 +174,9 @@ impl<D, R> fmt::Debug for TimeoutLayer<D, R> {
 ///
 /// # Errors
 ///
-/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or an [`Elapsed`], which
-/// `downcast_ref` finds. With [`respond_with`](Timeout::respond_with), all errors are those of the inner
-/// service.
+/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or an [`Elapsed`],
+/// which `downcast_ref` finds. With [`respond_with`](Timeout::respond_with), all errors are those of the
+/// inner service.
 ///
 /// # Examples
 ///

@@ -28,7 +28,8 @@ struct Budget {
 }
 
 impl BodyScope {
-    /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from now.
+    /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from
+    /// now.
     pub(crate) fn current(start: Option<Instant>) -> BodyScope {
         BodyScope(current().map(|deadline| Budget {
             start: start.unwrap_or_else(Instant::now),

@@ -215,8 +215,8 @@ macro_rules! limits_frames {
 }
 
 limits_frames! {
-    /// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of each
-    /// request body.
+    /// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of
+    /// each request body.
     ///
     /// # Examples
     ///
@@ -234,9 +234,9 @@ limits_frames! {
     RequestBodyTimeoutLayer,
     /// A service whose requests have a [`TimeoutBody`].
     ///
-    /// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the
-    /// request fails with the error of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by
-    /// HTTP/1, and says by HTTP/2 only that the stream was reset.
+    /// On a server, the handler that reads the body gets the error, and decides on the answer. In a client,
+    /// the request fails with the error of the HTTP library. That of hyper has a [`BodyElapsed`] among its
+    /// sources by HTTP/1, and says by HTTP/2 only that the stream was reset.
     ///
     /// # Examples
     ///
@@ -280,8 +280,8 @@ where
 }
 
 limits_frames! {
-    /// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of each
-    /// response body.
+    /// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of
+    /// each response body.
     ///
     /// # Examples
     ///
@@ -299,8 +299,8 @@ limits_frames! {
     ResponseBodyTimeoutLayer,
     /// A service whose responses have a [`TimeoutBody`].
     ///
-    /// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets the
-    /// stream. In a client, whoever reads the body gets the error.
+    /// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets
+    /// the stream. In a client, whoever reads the body gets the error.
     ///
     /// # Examples
     ///
@@ -349,6 +349,25 @@ where
 
 pin_project! {
     /// The response future of a [`ResponseBodyTimeout`], whose response has a [`TimeoutBody`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{body::Body, http::{Request, Response}};
+    /// use http_body_util::BodyExt;
+    /// use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::ResponseBodyTimeout};
+    /// use tower::{BoxError, Service, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let answers = service_fn(async |_| Ok::<_, BoxError>(Response::new(Body::from("pong"))));
+    /// let mut service = ResponseBodyTimeout::new(&Wheel::new(), Duration::from_secs(10), answers);
+    /// let response = service.call(Request::new(Body::empty())).await?;
+    /// assert_eq!(response.into_body().collect().await?.to_bytes(), "pong");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct ResponseBodyTimeoutFuture<F> {

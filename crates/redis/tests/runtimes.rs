@@ -422,22 +422,6 @@ fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
     });
 }
 
-/// A test each, say, of which one ends while its worker has claimed the jobs of another.
-#[test]
-fn what_an_ended_runtime_has_claimed_is_given_back_by_another() {
-    let (server, served) = served();
-    let jobs = unnotified(Reconnecting::of(server.client()));
-    let _other = served.block_on(async { worker(&jobs) });
-    served.block_on(put(&jobs, 0..10, HOUR / 2));
-    let ended = runtime();
-    let mut first = ended.block_on(async { jobs.worker().lease(HOUR).look_ahead(HOUR).start() });
-    ended.block_on(yields_nothing_until(&mut first, || {
-        sizes(&server) == [0, 10, 0, 0]
-    }));
-    drop(ended);
-    served.block_on(until(|| async { sizes(&server) == [10, 0, 0, 0] }));
-}
-
 /// The first worker's consumer has not asked for the second job.
 #[test]
 fn what_goes_back_while_a_runtime_ends_is_given_back_by_another() {

@@ -8,7 +8,6 @@
 //! | --- | --- |
 //! | `Moment::machine_now` | the machine's |
 //! | `Moment::now` | that of the caller's runtime |
-//! | `Source::now` | that of an engine, whose runtime the caller is in |
 //! | `Alarm::now` | that of an engine, wherever the caller is |
 //! | `Shared::now` | the one from which a timer of a wheel would count here, before it is bound to an engine |
 //! | `Timer::now` | that of the timer's engine or, before it is bound, its wheel's |

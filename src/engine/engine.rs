@@ -71,7 +71,7 @@ impl Engine {
     #[track_caller]
     pub(super) fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
         let source = Source::of(runtime);
-        let asks_kernel = shared.settings.has_kernel_timer() && !source.is_test();
+        let asks_kernel = shared.settings.has_kernel_timer() && source.is_kernels();
         let kernel_timer = if asks_kernel { KernelTimer::new() } else { None };
         // Ticks begin with Tokio's milliseconds, unless nothing is rounded up to those. The alternative timer
         // does not tell where they begin.
@@ -253,7 +253,7 @@ impl EngineTask {
             if engine.is_unused() {
                 // Tasks that have just been woken, or have just dropped a timer, may be about to start another
                 // one. A paused clock would jump to the end of this sleep, and has let them run above.
-                if !engine.alarm.source.is_test() {
+                if !engine.alarm.source.jumps() {
                     sleep(LINGER).await;
                 }
                 // A future that outlives the handles may have started a timer meanwhile. If one starts from

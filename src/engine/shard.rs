@@ -239,7 +239,7 @@ impl Shard {
     #[inline]
     pub(crate) fn has_come(&self, deadline: Moment, due: Moment, reading: Reading) -> bool {
         // On a test's clock, a timer elapses exactly when one of Tokio's does.
-        if self.source.is_test() {
+        if self.source.tokio_decides() {
             return self.is_due(deadline);
         }
         // With slack, the entry is due later than the timer, which then has seconds left. Where time has passed
@@ -257,7 +257,7 @@ impl Shard {
 
     /// Returns whether a timer is due although no turn has been made for it, which only a test's clock allows.
     pub(crate) fn is_due_before_turn(&self, deadline: Moment) -> bool {
-        self.source.is_test() && self.is_due(deadline)
+        self.source.tokio_decides() && self.is_due(deadline)
     }
 
     /// Returns the wheel for an entry that is due at `due`, where the shard may have none yet. Returns `None` if
@@ -368,7 +368,7 @@ impl Shard {
         let wheel = self.wheel_of(&mut guard, deadline)?;
         let waker = wheel.remove(key);
         let arena = self.release_arena(wheel);
-        if self.source.is_test() {
+        if self.source.jumps() {
             self.put_off(wheel);
         }
         count(&mut guard.tally);

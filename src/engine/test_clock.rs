@@ -4,19 +4,19 @@
 //! task is ready, and then jumps to the next of Tokio's timers. All timers have to elapse at the very instants
 //! at which Tokio's do, so, on such a clock:
 //!
-//! 1. *Tokio decides whether a deadline has passed*
-//!    ([`Alarm::has_passed`](super::driver::alarm::Alarm::has_passed)). The clock may have been moved while no
-//!    turn was made: the task that calls Tokio's `advance` is polled before the engine's. So each poll takes
-//!    the lock and asks, which is why a timer remembers no task there ([`Source::remembered`]), and no spare is
-//!    kept.
-//! 2. *The engine's task makes the turns*, once a test has paused or moved the clock
-//!    ([`Alarm::is_turned_by_task`](super::driver::alarm::Alarm::is_turned_by_task)). Other tasks that are due
-//!    at the same instant go first, such as one that sends the value for which a timeout waits.
-//! 3. *Tokio's timer is never set but to the first deadline*, because the clock would jump to it. The timing
-//!    wheel asks for no visit to spread a bucket ([`Source::wheel`]), a cancelled entry puts the next visit off,
-//!    and the driver does not wait for an engine to stay unused.
-//! 4. *Ticks begin exactly with Tokio's milliseconds*, and no timer has slack unless the builder was given some.
-//! 5. *The driver does not wait on the kernel's timer*, which a test cannot move.
+//! 1. *Tokio decides whether a deadline has passed* ([`Source::tokio_decides`]). The clock may have been moved
+//!    while no turn was made: the task that calls Tokio's `advance` is polled before the engine's. So each poll
+//!    takes the lock and asks, which is why a timer remembers no task there ([`Source::remembered`]), and no
+//!    spare is kept.
+//! 2. *The engine's task makes the turns*, once a test has paused or moved the clock ([`is_moved`]).
+//!    Other tasks that are due at the same instant go first, such as one that sends the value for which a
+//!    timeout waits.
+//! 3. *Tokio's timer is never set but to the first deadline*, because the clock would jump to it
+//!    ([`Source::jumps`]). The timing wheel asks for no visit to spread a bucket ([`Source::wheel`]), a cancelled
+//!    entry puts the next visit off, and the driver does not wait for an engine to stay unused.
+//! 4. *Ticks begin exactly with Tokio's milliseconds* ([`Source::precision`]), and no timer has slack unless the
+//!    builder was given some ([`Source::slack`]).
+//! 5. *The driver does not wait on the kernel's timer*, which a test cannot move ([`Source::is_kernels`]).
 
 use std::{task::Waker, time::Duration};
 
@@ -46,27 +46,26 @@ impl Source {
         }
     }
 
-    pub(crate) fn is_test(self) -> bool {
+    /// Returns whether the clock is that of one runtime, and has to be asked there.
+    pub(crate) fn is_of_runtime(self) -> bool {
         self == Source::Test
     }
 
-    /// Reads the clock.
-    pub(crate) fn now(self) -> Moment {
-        match self {
-            Source::Machine => Moment::machine_now(),
-            Source::Test => Moment::now(),
-        }
+    /// Returns whether Tokio decides that a deadline has passed, so that each poll has to ask.
+    #[inline]
+    pub(crate) fn tokio_decides(self) -> bool {
+        self == Source::Test
     }
 
-    /// Returns whether a test has paused or moved the clock, so that it differs from the machine's.
-    pub(crate) fn is_moved(self) -> bool {
-        if self == Source::Machine {
-            return false;
-        }
-        // Between two readings of the machine's clock, one that has not been moved shows a time between theirs.
-        let before = Moment::machine_now();
-        let here = self.now();
-        here < before || here > Moment::machine_now()
+    /// Returns whether the clock may jump to the moment to which one of Tokio's timers is set.
+    #[inline]
+    pub(crate) fn jumps(self) -> bool {
+        self == Source::Test
+    }
+
+    /// Returns whether the kernel's timer goes by this clock.
+    pub(crate) fn is_kernels(self) -> bool {
+        self == Source::Machine
     }
 
     /// Returns the slack of timers, given that of the builder.
@@ -104,6 +103,15 @@ impl Source {
             Source::Test => wheel.for_jumps(),
         }
     }
+}
+
+/// Returns whether a test has paused or moved the clock of the current runtime, so that it differs from the
+/// machine's.
+pub(crate) fn is_moved() -> bool {
+    // Between two readings of the machine's clock, one that has not been moved shows a time between theirs.
+    let before = Moment::machine_now();
+    let here = Moment::now();
+    here < before || here > Moment::machine_now()
 }
 
 /// Calls `act` in a runtime, unless this thread's locals have been destroyed.

@@ -302,7 +302,9 @@ impl Timer {
     #[track_caller]
     pub(crate) fn poll_with(&mut self, waker: impl Fn() -> Waker, since: Moment) -> Poll<()> {
         match &self.phase {
-            Phase::Waiting(claim) if !claim.has_expired() && !claim.shard.source.is_test() => Poll::Pending,
+            Phase::Waiting(claim) if !claim.has_expired() && !claim.shard.source.tokio_decides() => {
+                Poll::Pending
+            }
             Phase::Waiting(_) => self.poll_waiting(&waker(), since),
             Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
                 let reading = wheel.reading(*known_past);

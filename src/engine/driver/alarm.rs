@@ -51,7 +51,7 @@ use crate::engine::{
     clock::{Clock, Moment, Nanos},
     shared::Shared,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
-    test_clock::{Source, in_runtime},
+    test_clock::{Source, in_runtime, is_moved},
 };
 
 /// How long a driver that has more to do lets other tasks run.
@@ -160,7 +160,7 @@ impl Alarm {
         let past = self.clock.origin();
         *lock(&self.seat) = Some(Seat {
             kernel_timer,
-            timer: TokioTimer::new(past.instant()),
+            timer: TokioTimer::new(past),
             ahead: None,
             waker,
             driver: Some(Driver::default()),
@@ -189,26 +189,31 @@ impl Alarm {
 
     /// Reads the clock, wherever the caller is.
     pub(crate) fn now(&self) -> Moment {
-        self.ask_clock(Source::now).unwrap_or_else(Moment::now)
+        // The clock of the caller's runtime may be another one.
+        if self.source.is_of_runtime() {
+            self.in_runtime(Moment::now).unwrap_or_else(Moment::now)
+        } else {
+            Moment::machine_now()
+        }
     }
 
     /// Returns whether a timer that starts for `deadline` is due.
     pub(crate) fn has_passed(&self, deadline: Moment) -> bool {
-        let has_passed = |source| match source {
-            Source::Machine => deadline <= source.now(),
-            Source::Test => tokio_timer::has_passed(deadline),
-        };
-        self.ask_clock(has_passed) == Some(true)
+        if self.source.tokio_decides() {
+            self.tokio_has_passed(deadline)
+        } else {
+            deadline <= self.now()
+        }
     }
 
-    /// Asks the clock, wherever the caller is, unless it is a test's whose runtime cannot be entered.
-    #[inline]
-    fn ask_clock<R>(&self, ask: impl FnOnce(Source) -> R) -> Option<R> {
-        match self.source {
-            Source::Machine => Some(ask(Source::Machine)),
-            // The clock of the caller's runtime may be another one.
-            Source::Test => self.in_runtime(|| ask(Source::Test)),
-        }
+    /// Returns whether Tokio has processed the millisecond of a moment, as far as it can be asked.
+    fn tokio_has_passed(&self, at: Moment) -> bool {
+        self.in_runtime(|| tokio_timer::has_passed(at)) == Some(true)
+    }
+
+    /// Returns whether a test has moved the clock, so that the engine's task has to make the turns.
+    fn is_moved(&self) -> bool {
+        self.source.is_of_runtime() && self.in_runtime(is_moved) == Some(true)
     }
 
     /// Calls `act` in the runtime, unless the engine has ended or this thread's locals have been destroyed.
@@ -237,10 +242,7 @@ impl Alarm {
     /// Returns whether the engine's task makes the turns: on Tokio's alternative timer, because no other task
     /// may set it, and on a clock that a test has moved.
     pub(crate) fn is_turned_by_task(&self) -> bool {
-        if self.has_alternative_timers() {
-            return !self.has_kernel_timer();
-        }
-        self.ask_clock(Source::is_moved) == Some(true) && !self.is_closing()
+        self.has_alternative_timers() && !self.has_kernel_timer() || self.is_moved() && !self.is_closing()
     }
 
     /// Returns whether the runtime has dropped the engine's task.
@@ -342,10 +344,7 @@ impl Alarm {
         self.is_closing.store(true, Ordering::Relaxed);
         // A thread that had this lock before did not know, and set the timer to the next turn or to nothing.
         let mut guard = lock(&self.seat);
-        // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer
-        // is set again.
-        let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.source.is_test();
-        self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
+        self.set_until_it_waits(guard.as_mut()?)
     }
 
     /// Sets the timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a test
@@ -355,21 +354,14 @@ impl Alarm {
     pub(crate) fn set_anew(&self) {
         let now = self.now();
         // The caller has compared with a word that may be old, and with the clock of its own runtime.
-        let overdue = |seat: &&mut Seat| self.is_overdue(now) && seat.driver.is_some();
-        let Some(at) = lock(&self.seat).as_mut().filter(overdue).map(|seat| seat.at) else {
-            return;
-        };
-        // Asked with no lock of the alarm held.
-        let is_lost =
-            !self.has_alternative_timers() && self.in_runtime(|| tokio_timer::has_passed(at)) == Some(true);
-        if !is_lost && self.source.is_test() && self.is_turned_by_task() {
-            return;
-        }
+        let is_overdue =
+            |seat: &&mut Seat| seat.driver.is_some() && self.is_overdue(now) && !self.is_closing();
         let mut guard = lock(&self.seat);
-        let Some(seat) = guard.as_mut().filter(overdue).filter(|seat| seat.at == at) else {
+        let Some(seat) = guard.as_mut().filter(is_overdue) else {
             return;
         };
-        if self.is_closing() {
+        let is_lost = !self.has_alternative_timers() && self.tokio_has_passed(seat.at);
+        if !is_lost && self.is_moved() {
             return;
         }
         // At most once in this time, because the runtime may be so busy that it comes to no timer.
@@ -379,12 +371,19 @@ impl Alarm {
             return;
         }
         if is_lost && seat.kernel_timer.is_none() {
-            seat.ahead.take().into_iter().for_each(TokioTimer::leak);
-            // To reset a lost timer does not bring it back, and to drop it would corrupt Tokio's lists.
-            let past = self.clock.origin().instant();
-            self.in_runtime(|| seat.timer.replace_lost(past));
+            // To reset a lost timer does not bring it back. To drop it would corrupt Tokio's lists: it is still
+            // linked into one of them, but Tokio would look for it in another one.
+            mem::forget(seat.ahead.take());
+            if let Some(timer) = self.new_timer() {
+                mem::forget(mem::replace(&mut seat.timer, timer));
+            }
         }
         self.set_to(seat, now.after(PAUSE));
+    }
+
+    /// Creates a timer of Tokio's that is not set, unless the runtime cannot be entered.
+    fn new_timer(&self) -> Option<TokioTimer> {
+        self.in_runtime(|| TokioTimer::new(self.clock.origin()))
     }
 
     /// Returns whether only the engine's task can set the timer.
@@ -411,9 +410,7 @@ impl Alarm {
                 // on since `at` was computed, and may do so again.
                 SetOutcome::HasPassed => {
                     // A paused clock may stand still for as long as this thread runs, so the task looks now.
-                    if self.source.is_test() {
-                        self.task_notify.notify_one();
-                    }
+                    self.task_notify.notify_one();
                     self.store_at(seat, self.now().after(PAUSE));
                 }
             }
@@ -432,7 +429,7 @@ impl Alarm {
         let at = seat.at;
         if at == Moment::NEVER {
             // On the machine's clock it has mostly fired. A paused clock would jump to it.
-            if self.source.is_test() {
+            if self.source.jumps() {
                 seat.timer.unset(self.clock.origin());
             }
             return SetOutcome::Waits;
@@ -476,7 +473,7 @@ impl Alarm {
             return;
         }
         if seat.ahead.is_none() {
-            seat.ahead = self.in_runtime(|| TokioTimer::new(self.clock.origin().instant()));
+            seat.ahead = self.new_timer();
         }
         let Some(ahead) = &mut seat.ahead else { return };
         let set = || ahead.set(after, Waker::noop());

@@ -69,9 +69,9 @@ pub(super) struct TokioTimer {
 impl TokioTimer {
     /// Creates a timer of the current runtime that is not set. An interval needs an instant, and `past` is
     /// one that takes no clock reading.
-    pub(super) fn new(past: Instant) -> TokioTimer {
+    pub(super) fn new(past: Moment) -> TokioTimer {
         // The period has no effect, because the interval is always reset first.
-        let mut interval = time::interval_at(past, MILLISECOND);
+        let mut interval = time::interval_at(past.instant(), MILLISECOND);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         TokioTimer {
             interval,
@@ -79,19 +79,8 @@ impl TokioTimer {
         }
     }
 
-    /// Puts a new timer, which is not set, in the place of one that Tokio has lost.
-    pub(super) fn replace_lost(&mut self, past: Instant) {
-        mem::replace(self, TokioTimer::new(past)).leak();
-    }
-
-    /// Forgets a timer that Tokio may have lost. It is still linked into one of Tokio's lists, but Tokio would
-    /// look for it in another one, and leave a dangling pointer in the first.
-    pub(super) fn leak(self) {
-        mem::forget(self);
-    }
-
     pub(super) fn is_set_to(&self, at: Moment) -> bool {
-        self.at == at && at != Moment::NEVER
+        self.at == at
     }
 
     /// Resets the timer to `at`, whether or not the timers of the runtime have ended.

@@ -13,7 +13,6 @@ use std::{
     collections::HashMap,
     future::poll_fn,
     hash::{BuildHasherDefault, DefaultHasher},
-    ptr,
     task::{Poll, Wake, Waker},
     time::Duration,
 };
@@ -28,7 +27,7 @@ use super::{
     clock::{Clock, Moment},
     driver::{
         alarm::{Alarm, SetOutcome},
-        alternative::TokioTimers,
+        alternative::{TokioTimers, timers_of},
         kernel_timer::KernelTimer,
         tokio_timer::{begin_of_millisecond, is_setting},
     },
@@ -65,12 +64,14 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Begins the engine of the current runtime, or returns the one that another thread has begun meanwhile. It
-    /// may have ended as one that nobody uses. Returns `None` if the runtime's timers have ended.
+    /// Begins the engine of a runtime, or returns the one that another thread has begun meanwhile. It may have
+    /// ended as one that nobody uses. Returns which timers the runtime has if those have ended.
     #[cold]
     #[track_caller]
-    pub(super) fn begin(shared: &Arc<Shared>, runtime: &Handle, timers: TokioTimers) -> Option<Arc<Engine>> {
-        let source = Source::of(runtime);
+    pub(super) fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Result<Arc<Engine>, TokioTimers> {
+        let (source, timers) = (Source::of(runtime), timers_of(runtime));
+        // Timers of Tokio's and of the kernel's are those of the current runtime.
+        let _entered = runtime.enter();
         let asks_kernel = shared.settings.has_kernel_timer() && source.is_kernels();
         let kernel_timer = if asks_kernel { KernelTimer::new() } else { None };
         // Ticks begin with Tokio's milliseconds, unless nothing is rounded up to those. The alternative timer
@@ -83,29 +84,29 @@ impl Engine {
         let engine = Engine::new(shared, runtime, origin, timers);
         let waker = Waker::from(engine.clone());
         engine.alarm.set_up(runtime, kernel_timer, waker);
-        // No lock is held here, because a runtime that is shutting down drops the task at once.
-        let task = EngineTask {
-            engine: engine.clone(),
-        };
-        runtime.spawn(task.run());
         let key = (shared.wheel, engine.runtime);
         let mut engines = engines();
-        // Another thread has been faster. The task of this engine finds it ended, and returns.
         if let Some(other) = engines.get(&key).cloned() {
+            // Another thread has been faster. This engine's waker keeps it until its seat is gone.
             drop(engines);
-            engine.end();
-            return Some(other);
-        }
-        // What has ended must not enter the list, because nothing would take it out. Either the runtime's timers
-        // have ended since the task was spawned, or the task has found nobody who uses the engine. In that case
-        // the caller's timer finds its shard ended, and begins another engine.
-        if engine.alarm.has_ended() {
-            return (!engine.alarm.is_closing()).then_some(engine);
+            drop(engine.alarm.take_down());
+            return Ok(other);
         }
         engines.insert(key, engine.clone());
         drop(engines);
         events::engine_changed(shared.name(), "started");
-        Some(engine)
+        let task = EngineTask {
+            engine: engine.clone(),
+        };
+        // A runtime that is shutting down drops the task at once, which may end the engine. So it is in the list
+        // by now, from which its end takes it out, and no lock is held.
+        runtime.spawn(task.run());
+        // It may also have ended because nobody uses it. In that case the caller's timer finds its shard ended, and
+        // begins another engine.
+        if engine.alarm.has_ended() && engine.alarm.is_closing() {
+            return Err(timers);
+        }
+        Ok(engine)
     }
 
     fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment, timers: TokioTimers) -> Arc<Engine> {
@@ -187,10 +188,7 @@ impl Engine {
             return;
         };
         let mut wakers = Vec::new();
-        let key = (self.shared.wheel, self.runtime);
-        // Another thread may have begun the engine that is in the list.
-        let is_listed = engines.get(&key).is_some_and(|engine| ptr::eq(&**engine, self));
-        let removed = is_listed.then(|| engines.remove(&key)).flatten();
+        let _listed = engines.remove(&(self.shared.wheel, self.runtime));
         for shard in existing(&self.shards) {
             shard.end(&mut wakers);
         }
@@ -202,9 +200,7 @@ impl Engine {
         // So that the task returns, and gives up its reference to this engine.
         self.alarm.task_notify.notify_one();
         wake_all(&mut wakers, &self.shared);
-        if removed.is_some() {
-            events::engine_changed(self.shared.name(), "ended");
-        }
+        events::engine_changed(self.shared.name(), "ended");
     }
 }
 

@@ -4,10 +4,7 @@
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    driver::{
-        alternative::{TokioTimers, timers_of},
-        tokio_timer::panic_as_ended,
-    },
+    driver::{alternative::TokioTimers, tokio_timer::panic_as_ended},
     engine::{Engine, Engines, engines},
     shared::{Shared, Tally, WheelId, WheelRef},
     sync::Arc,
@@ -38,13 +35,10 @@ pub(crate) fn engine_for(wheel: &WheelRef, here: Option<Id>) -> Option<Arc<Engin
         return found;
     }
     // Asked again, because what the thread has learnt may be a runtime that has ended.
-    let runtime = current(shared);
-    let timers = timers_of(&runtime);
-    let begun = Engine::begin(shared, &runtime, timers);
-    if begun.is_none() && timers == TokioTimers::Usual {
-        panic_as_ended();
+    match Engine::begin(shared, &current(shared)) {
+        Err(TokioTimers::Usual) => panic_as_ended(),
+        begun => begun.ok(),
     }
-    begun
 }
 
 /// Finds or begins the engine of the runtime that was given to the builder. Returns `None` if that runtime
@@ -55,16 +49,12 @@ fn engine_in_builder_runtime(shared: &Arc<Shared>) -> Option<Arc<Engine>> {
     if let Some(engine) = find(shared, runtime) {
         return Some(engine);
     }
-    // An engine takes Tokio's timer from the current runtime.
-    let handle = shared.builder_handle()?;
-    let timers = timers_of(&handle);
-    let _entered = handle.enter();
-    let engine = Engine::begin(shared, &handle, timers);
+    let begun = Engine::begin(shared, &shared.builder_handle()?);
     // Once its timers have ended, the wheel goes by the runtime that polls, as after the end of an engine.
-    if engine.is_none() {
+    if begun.is_err() {
         shared.forget_builder_runtime(runtime);
     }
-    engine
+    begun.ok()
 }
 
 fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
@@ -142,8 +132,7 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
 pub(crate) fn global_is_behind() -> bool {
     let engine = find(Shared::global(), Handle::current().id());
     engine.is_some_and(|engine| {
-        let clock = &engine.alarm.clock;
-        let begin = clock.start_of(clock.tick_at(engine.alarm.now()));
-        existing(&engine.shards).any(|shard| shard.next_visit() <= begin)
+        let now = engine.alarm.now();
+        existing(&engine.shards).any(|shard| shard.next_visit() <= now)
     })
 }

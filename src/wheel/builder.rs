@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     engine::{
-        driver::timer_fd::SHORTEST_TICK,
+        driver::kernel_timer::SHORTEST_TICK,
         shared::{Settings, Shared, WheelId},
     },
     wheel::Wheel,

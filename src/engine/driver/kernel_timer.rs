@@ -9,6 +9,7 @@ use std::{
 
 use tokio::task;
 
+pub(crate) use super::timer_fd::SHORTEST_TICK;
 use super::timer_fd::TimerFd;
 use crate::engine::clock::Moment;
 
@@ -16,7 +17,7 @@ pub(crate) struct KernelTimer(TimerFd);
 
 impl KernelTimer {
     /// Creates a timer in the current runtime that is not set. Returns `None` if there is none, because the
-    /// platform or the crate has none, the process has no descriptor left, or the runtime is shutting down.
+    /// process has no descriptor left, or the runtime is shutting down.
     ///
     /// # Panics
     ///

@@ -4,11 +4,12 @@
 
 pub(crate) mod alarm;
 pub(crate) mod alternative;
-pub(crate) mod kernel_timer;
-#[cfg_attr(tickwheel_loom, path = "../../../tests/loom/src/timer_fd.rs")]
 #[cfg_attr(
     not(any(tickwheel_loom, all(feature = "precise", target_os = "linux"))),
-    path = "no_timer_fd.rs"
+    path = "no_kernel_timer.rs"
 )]
-pub(crate) mod timer_fd;
+pub(crate) mod kernel_timer;
+#[cfg(any(tickwheel_loom, all(feature = "precise", target_os = "linux")))]
+#[cfg_attr(tickwheel_loom, path = "../../../tests/loom/src/timer_fd.rs")]
+mod timer_fd;
 pub(crate) mod tokio_timer;

@@ -13,7 +13,7 @@ use super::{
     labels::Labels,
     lag::LagRecorder,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
-    test_clock::{Source, in_runtime, may_be_paused_in},
+    test_clock::{Source, in_runtime, may_be_paused, may_be_paused_in},
 };
 
 /// The settings that a wheel is built with.
@@ -205,6 +205,11 @@ impl Shared {
     pub(crate) fn builder_runtime(&self) -> Option<Id> {
         let given = self.builder_runtime.as_ref()?;
         (!given.has_ended.load(Ordering::Relaxed)).then_some(given.id)
+    }
+
+    /// Returns whether a timer of this wheel would wait on the caller's runtime, whose clock a test may pause.
+    pub(crate) fn may_be_paused_here(&self) -> bool {
+        may_be_paused() && self.builder_runtime().is_none()
     }
 
     /// Reads the clock from which a timer of this wheel would count here.

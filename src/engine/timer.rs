@@ -52,7 +52,7 @@ use super::{
     shard::{Shard, StartOutcome},
     shared::{Shared, WheelRef},
     sync::Arc,
-    test_clock, thread,
+    thread,
     waker_id::WakerId,
 };
 
@@ -242,7 +242,7 @@ impl Timer {
     fn has_passed_by_a_tick(&self) -> bool {
         let tick = Nanos::of(self.shared().settings.tick_duration);
         let deadline = self.deadline();
-        if test_clock::may_be_paused() && self.wheel().builder_runtime().is_none() {
+        if self.shared().may_be_paused_here() {
             // Tokio's milliseconds are ticks of the wheel.
             let rest = if tick > Nanos::MILLISECOND { tick } else { Nanos(0) };
             tokio_timer::has_passed(deadline.after(rest))

@@ -11,11 +11,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use crate::{
-    engine::{driver::tokio_timer::FARTHEST, test_clock::may_be_paused},
-    timers::sleep::Sleep,
-    wheel::Wheel,
-};
+use crate::{engine::driver::tokio_timer::FARTHEST, timers::sleep::Sleep, wheel::Wheel};
 
 /// The timer of a queue, which is set for a deadline or not set.
 #[derive(Debug)]
@@ -45,20 +41,16 @@ impl QueueTimer {
     }
 
     /// Reads the clock by which the queue's entries come due: that of the runtime which the wheel was given
-    /// or else, in fewer instructions than by the wheel, that of the caller.
+    /// or else that of the caller.
     #[inline]
     pub(super) fn now(&self) -> Instant {
-        if self.sleep.timer.shared().builder_runtime().is_some() {
-            self.sleep.timer.now().instant()
-        } else {
-            Instant::now()
-        }
+        self.sleep.timer.shared().instant_now()
     }
 
     /// Sets the timer. On a clock that no test controls, returns the time instead if the deadline has passed.
     #[track_caller]
     pub(super) fn set(&mut self, deadline: Instant) -> Result<(), Instant> {
-        let may_be_paused = may_be_paused() && self.sleep.timer.shared().builder_runtime().is_none();
+        let may_be_paused = self.sleep.timer.shared().may_be_paused_here();
         let now = self.now();
         if !may_be_paused && deadline <= now {
             return Err(now);

@@ -127,11 +127,8 @@ pub(crate) fn machine_now() -> Instant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
-/// An instant of this process and its moment, by which moments are converted back into instants.
-static FIRST: LazyLock<(Instant, Moment)> = LazyLock::new(|| {
-    let now = Instant::from_std(std::time::Instant::now());
-    (now, Moment::of(now))
-});
+/// An instant of this process, from which others are counted.
+static FIRST: LazyLock<Instant> = LazyLock::new(machine_now);
 
 /// A hasher that records the fields that an instant's `Hash` passes to it: seconds and nanoseconds, on
 /// platforms that store those. The standard library gives access to these fields only by a subtraction, which
@@ -215,11 +212,10 @@ impl Moment {
 
     #[cold]
     fn by_subtraction(instant: Instant) -> Moment {
-        static ZERO: LazyLock<Instant> = LazyLock::new(|| Instant::from_std(std::time::Instant::now()));
-        let zero = *ZERO;
+        let first = *FIRST;
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        let after = nanos(instant.saturating_duration_since(zero));
-        let before = nanos(zero.saturating_duration_since(instant));
+        let after = nanos(instant.saturating_duration_since(first));
+        let before = nanos(first.saturating_duration_since(instant));
         let moment = Moment::START.0.saturating_add(after).saturating_sub(before);
         Moment(moment).min(Moment::LAST)
     }
@@ -227,7 +223,8 @@ impl Moment {
     /// Converts the moment back to its instant or, if the platform has no such instant, to one in the far
     /// future or to the earliest one.
     pub(crate) fn instant(self) -> Instant {
-        let (first, moment) = *FIRST;
+        let first = *FIRST;
+        let moment = Moment::of(first);
         if self >= moment {
             return after(first, self.since(moment).to_duration());
         }
@@ -319,8 +316,6 @@ pub(crate) struct Clock {
     ticks_in_range: u64,
     /// The last tick that a clock reaches, in some centuries.
     last: Tick,
-    /// Delays from here on have a resolution of two ticks or more.
-    coarse_from: u64,
     /// Delays from here on have the greatest slack.
     coarsest_from: u64,
     /// 2^64 divided by the delay that has a slack of one tick, rounded up.
@@ -330,15 +325,11 @@ pub(crate) struct Clock {
 impl Clock {
     pub(crate) fn new(origin: Moment, tick: Duration, slack: Slack) -> Clock {
         let tick = NonZeroU64::new(Nanos::of(tick).0).unwrap_or(NonZeroU64::MIN);
-        // With less slack than that, no deadline can be rounded up to a multiple of two ticks.
-        let two_ticks = tick.get().saturating_mul(2);
-        let is_coarse = slack.most.0 >= two_ticks;
         Clock {
             origin,
             tick,
             ticks_in_range: u64::MAX / tick,
             last: Tick(Moment::LAST.since(origin).0 / tick),
-            coarse_from: two_ticks.saturating_mul(if is_coarse { slack.divisor } else { u64::MAX }),
             coarsest_from: slack.most.0.saturating_mul(slack.divisor),
             slacks_in_range: u64::MAX / tick.get().saturating_mul(slack.divisor) + 1,
         }
@@ -357,10 +348,6 @@ impl Clock {
     /// up: the greatest power of two within its slack, for which the delay may lack some nanoseconds. This takes
     /// no division.
     pub(crate) fn resolution(&self, delay: Nanos) -> u64 {
-        // Most timers of a program are shorter than two thousand ticks.
-        if delay.0 < self.coarse_from {
-            return 1;
-        }
         let delay = delay.0.min(self.coarsest_from);
         // By multiplication, as in `due`. Rounded up, the reciprocal adds less than a tick to the slack.
         let slack = ((u128::from(delay) * u128::from(self.slacks_in_range)) >> 64) as u64;

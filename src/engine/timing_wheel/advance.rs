@@ -30,9 +30,7 @@ pub(crate) struct Turn {
 
 /// What the hand meets next.
 enum Step {
-    /// Timers that were due when they were inserted.
-    DueAtOnce,
-    /// Timers that are due at this tick.
+    /// Timers of the finest level that are due at this tick, or were inserted then and due before.
     Due(Tick),
     /// A bucket of this level, which begins at this tick and has to be empty by then.
     Spread(usize, Tick),
@@ -46,7 +44,7 @@ impl<T> TimingWheel<T> {
     ///
     /// This expires and cascades no more than `limit` timers, and looks at no more, except that a bucket of
     /// later rounds is looked at as a whole. While it returns `more`, due timers may be left. The wheel never
-    /// goes back: if `now` has passed, only timers that were due at once expire.
+    /// goes back: if `now` has passed, only timers that were due when they were inserted expire.
     pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
         let (mut turn, before) = (Turn::default(), expired.len());
         let left = self.expire_due(now.max(self.now), limit, expired, &mut turn);
@@ -79,12 +77,11 @@ impl<T> TimingWheel<T> {
             match self.next_step(now) {
                 None => break now,
                 // Due timers wait for the driver, and the hand with them: no value may leave the wheel here.
-                Some(Step::DueAtOnce) => return,
-                Some(Step::Due(tick) | Step::Spread(_, tick)) => break Tick(tick.0 - 1),
+                Some(Step::Due(tick) | Step::Spread(_, tick)) => break Tick(tick.0.saturating_sub(1)),
                 Some(Step::NextRound(tick)) => self.begin_round(tick),
             };
         };
-        self.move_hand(to);
+        self.move_hand(to.max(self.now));
     }
 
     /// Returns the tick from which on the hand should catch up before a timer is inserted.
@@ -102,8 +99,7 @@ impl<T> TimingWheel<T> {
                 return 0;
             }
             limit -= match step {
-                Step::DueAtOnce => self.expire_list(None, limit, expired),
-                Step::Due(tick) => self.expire_list(Some(tick), limit, expired),
+                Step::Due(tick) => self.expire_bucket(tick, limit, expired),
                 // Nobody has spread it ahead of time, because the clock has jumped, or visits were late.
                 Step::Spread(level, begin) => {
                     self.move_hand(Tick(begin.0 - 1));
@@ -118,12 +114,12 @@ impl<T> TimingWheel<T> {
         limit
     }
 
-    /// Expires up to `limit` timers that are due at a tick of the finest level or, without one, that were due at once,
-    /// the oldest first. Returns how many they were.
-    fn expire_list(&mut self, tick: Option<Tick>, limit: usize, expired: &mut Vec<T>) -> usize {
+    /// Expires up to `limit` timers of a tick's bucket on the finest level, the oldest first. Returns how many they
+    /// were.
+    fn expire_bucket(&mut self, tick: Tick, limit: usize, expired: &mut Vec<T>) -> usize {
         let finest = &mut self.levels[0];
-        let at = tick.map(|tick| finest.index(tick.0));
-        let list = at.map_or(&mut self.due_at_once, |at| &mut finest.buckets[at]);
+        let at = finest.index(tick.0);
+        let list = &mut finest.buckets[at];
         let before = expired.len();
         while expired.len() - before < limit && !list.is_empty() {
             let entry = self.entries.remove(list.head);
@@ -134,7 +130,7 @@ impl<T> TimingWheel<T> {
         }
         if list.is_empty() {
             list.tail = NIL;
-            at.into_iter().for_each(|at| finest.used.remove(at));
+            finest.used.remove(at);
         } else {
             self.entries[list.head].prev = NIL;
         }
@@ -191,19 +187,25 @@ impl<T> TimingWheel<T> {
             // Only in the ring of later rounds does a bucket have timers of several rounds.
             if coarse.number(due) == number {
                 coarse.unlink(&mut self.entries, coarse.index(number), prev, next);
-                finer.push_front(&mut self.entries, index, due);
+                let (bucket, place) = finer.bucket_for(due);
+                bucket.push_front(&mut self.entries, index, place);
             }
             index = prev;
         }
         limit
     }
 
+    /// Returns whether there are timers that were due when they were inserted.
+    pub(super) fn has_due(&self) -> bool {
+        !self.levels[0].bucket(self.now.0).is_empty()
+    }
+
     /// Returns what has to be done next on the way to `by`. Of two buckets that begin at the same tick, the
     /// coarser one comes first, because it may have timers that are due at that tick. A bucket of later
     /// rounds comes last, because the hand moves to that tick for it.
     fn next_step(&self, by: Tick) -> Option<Step> {
-        if !self.due_at_once.is_empty() {
-            return Some(Step::DueAtOnce);
+        if self.has_due() {
+            return Some(Step::Due(self.now));
         }
         if self.entries.is_empty() {
             return None;
@@ -258,7 +260,7 @@ impl<T> TimingWheel<T> {
         if self.dues.is_counting() {
             return Some(self.dues.first()?.max(self.now));
         }
-        if !self.due_at_once.is_empty() {
+        if self.has_due() {
             return Some(self.now);
         }
         // The middle of the bucket before may have passed, if timers were added since.

@@ -18,10 +18,6 @@ impl<T> TimingWheel<T> {
             entries
         };
 
-        for index in list(self.due_at_once, Place::DUE_AT_ONCE) {
-            let due = self.entries[index].due;
-            assert!(due <= now, "4: {due:?} is in due_at_once at {now:?}");
-        }
         // The tick at which each entry wants a visit.
         let mut visits = Vec::new();
         for (level, ring) in self.levels.iter().enumerate() {
@@ -38,6 +34,12 @@ impl<T> TimingWheel<T> {
                 used.extend((!entries.is_empty()).then_some(at));
                 for index in entries {
                     let due = self.entries[index].due;
+                    // The finest level's bucket of now has what was due when it was inserted.
+                    if due <= now {
+                        assert_eq!((level, at), (0, ring.index(now.0)), "4: {due:?} at {now:?}");
+                        visits.push(now);
+                        continue;
+                    }
                     let number = ring.number(due);
                     assert_eq!(at, ring.index(number), "3: bucket of {due:?} on level {level}");
                     assert!(
@@ -67,9 +69,6 @@ impl<T> TimingWheel<T> {
         }
         for (index, _) in self.entries.iter() {
             assert_eq!(listed[index as usize], 1, "5: lists in which entry {index} is");
-        }
-        if !self.due_at_once.is_empty() {
-            visits.push(now);
         }
         let dues = self.entries.iter().map(|(_, entry)| entry.due.max(now));
         let next = if self.dues.is_counting() {
@@ -124,7 +123,7 @@ impl<T> TimingWheel<T> {
     pub(super) fn coarsest_first(&self) -> Vec<(Tick, &T)> {
         let buckets = self.levels.iter().rev().flat_map(|level| &level.buckets);
         let mut found = Vec::new();
-        for bucket in buckets.chain([&self.due_at_once]) {
+        for bucket in buckets {
             let mut index = bucket.head;
             while let Some(entry) = self.entries.get(index) {
                 found.push((entry.due, &entry.value));

@@ -24,14 +24,12 @@ impl Key {
     }
 }
 
-/// The list that an entry is in: `due_at_once` or a bucket, by its level and, in the lower [`Place::BITS`], its
-/// index in that level's ring.
+/// The bucket that an entry is in, by its level and, in the lower [`Place::BITS`], its index in that level's
+/// ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
 impl Place {
-    pub(super) const DUE_AT_ONCE: Place = Place(u32::MAX);
-
     /// More than the 20 of the longest ring that a builder allows; the 64 rings that there can be take 7. A
     /// constant, because to shift by a variable takes three times as long.
     const BITS: u32 = 25;
@@ -41,7 +39,7 @@ impl Place {
         Place(((level << Place::BITS) + index) as u32)
     }
 
-    /// Returns the level and the index of a place that is a bucket.
+    /// Returns the level and the index.
     #[inline]
     pub(super) fn bucket(self) -> (usize, usize) {
         let place = self.0 as usize;
@@ -83,7 +81,7 @@ impl Bucket {
     }
 
     /// Puts an entry at the front.
-    fn push_front<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32, place: Place) {
+    pub(super) fn push_front<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32, place: Place) {
         let next = mem::replace(&mut self.head, index);
         match next {
             NIL => self.tail = index,
@@ -175,17 +173,6 @@ impl Level {
         // A level that never had a timer has no buckets yet.
         let bucket = self.buckets.get(self.index(number));
         bucket.copied().unwrap_or(Bucket::EMPTY)
-    }
-
-    /// Returns the place of a tick that belongs on this level.
-    pub(super) fn place(&self, due: Tick) -> Place {
-        Place(self.first.0 + self.index(self.number(due)) as u32)
-    }
-
-    /// Puts an entry at the front of the bucket of its tick.
-    pub(super) fn push_front<T>(&mut self, entries: &mut Arena<Entry<T>>, index: u32, due: Tick) {
-        let (bucket, place) = self.bucket_for(due);
-        bucket.push_front(entries, index, place);
     }
 
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.

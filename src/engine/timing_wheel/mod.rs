@@ -65,7 +65,8 @@
 //!    coarsest, of the next half of its ring. So all timers of a bucket are of one round, except those of later
 //!    rounds.
 //! 4. The bucket of an entry on a level begins after now, and that of one of later rounds is more than half a
-//!    ring ahead of the hand. Entries that were due when they were inserted are in `due_at_once`.
+//!    ring ahead of the hand. Entries that were due when they were inserted are an exception: they are in the
+//!    finest level's bucket of now, and the hand stays there until they have expired.
 //! 5. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
 //! 6. Of two entries due at one tick, the older is in the coarser ring or, in one list, nearer to the head.
 //! 7. `next_visit` is the first tick at which a timer is due or a bucket of later rounds is looked at, or, if
@@ -121,13 +122,10 @@ pub(crate) struct Site {
 /// Values of type `T`, each with a tick at which it is due. The wheel has no clock: its owner tells it the
 /// current tick.
 pub(crate) struct TimingWheel<T> {
-    /// The current tick. Entries due before it have expired or are in `due_at_once`, and those of this tick are
-    /// due.
+    /// The current tick. Entries due by then have expired, or are in the bucket of this tick.
     now: Tick,
     /// The arena. A key is an index into it.
     entries: Arena<Entry<T>>,
-    /// Entries that are due.
-    due_at_once: Bucket,
     /// The rings of the levels, the finest first, and last the ring of later rounds, whose buckets span as much
     /// as those of the coarsest level.
     levels: Box<[Level]>,
@@ -157,7 +155,6 @@ impl<T> TimingWheel<T> {
         let mut wheel = TimingWheel {
             now: Tick::ZERO,
             entries: Arena::new(),
-            due_at_once: Bucket::EMPTY,
             levels: rings.chain([later]).collect(),
             ring_bits,
             dues: Dues::default(),
@@ -183,7 +180,7 @@ impl<T> TimingWheel<T> {
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
     #[inline(always)]
     pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
-        let (bucket, place) = bucket_for(&mut self.levels, &mut self.due_at_once, self.now, due);
+        let (bucket, place) = bucket_for(&mut self.levels, self.now, due);
         // The entry is complete as it is written to its cell, which is then not touched again.
         let index = self.entries.insert(Entry {
             due,
@@ -207,10 +204,8 @@ impl<T> TimingWheel<T> {
         &self.entries[key.index()].value
     }
 
-    /// Moves a timer to an earlier tick.
-    ///
-    /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch
-    /// four other entries anywhere in memory.
+    /// Moves a timer to an earlier tick, behind the timers that are due then. This is a removal and an insertion
+    /// that keep the cell, and so the key.
     pub(crate) fn bring_forward(&mut self, key: &Key, due: Tick) {
         let index = key.index();
         let Entry {
@@ -222,15 +217,8 @@ impl<T> TimingWheel<T> {
         } = self.entries[index];
         self.dues.remove(former);
         self.dues.add(due);
-        // The same choice as in `bucket_for`, which would mark the bucket as used.
-        let level = self.levels.iter().find(|level| due <= level.last_tick);
-        if due > self.now && level.is_some_and(|level| level.place(due) == place) {
-            self.entries[index].due = due;
-            return;
-        }
-        // From here on, a removal and an insertion that keep the cell, and so the key.
         self.close_gap(place, prev, next);
-        let (bucket, place) = bucket_for(&mut self.levels, &mut self.due_at_once, self.now, due);
+        let (bucket, place) = bucket_for(&mut self.levels, self.now, due);
         let entry = &mut self.entries[index];
         (entry.due, entry.place, entry.prev, entry.next) = (due, place, bucket.tail, NIL);
         bucket.append(&mut self.entries, index);
@@ -259,10 +247,6 @@ impl<T> TimingWheel<T> {
     /// Links the neighbours of an entry that leaves the list `place`.
     #[inline(always)]
     fn close_gap(&mut self, place: Place, prev: u32, next: u32) {
-        // This list is in no ring, and has no bit.
-        if place == Place::DUE_AT_ONCE {
-            return self.due_at_once.unlink(&mut self.entries, prev, next);
-        }
         let (level, at) = place.bucket();
         self.levels[level].unlink(&mut self.entries, at, prev, next);
     }
@@ -301,18 +285,11 @@ impl<T> TimingWheel<T> {
         self.entries.capacity()
     }
 
-    /// Returns the entries in a range of cells. An entry that was due at once is reported in the current bucket of the
-    /// finest level.
+    /// Returns the entries in a range of cells.
     pub(crate) fn sites(&self, cells: Range<usize>) -> impl Iterator<Item = Site> {
         cells.filter_map(move |cell| {
             let entry = self.entries.get(u32::try_from(cell).ok()?)?;
-            // The driver is about to take it out, so it counts with what is due in this tick.
-            let place = if entry.place == Place::DUE_AT_ONCE {
-                self.levels[0].place(self.now)
-            } else {
-                entry.place
-            };
-            let (level, bucket) = place.bucket();
+            let (level, bucket) = entry.place.bucket();
             // Later rounds are a ring of ours. A reader knows the levels that the builder was given.
             Some(Site {
                 due: entry.due,
@@ -323,18 +300,12 @@ impl<T> TimingWheel<T> {
     }
 }
 
-/// Returns the list for the tick `due` and its place: on the finest level whose last tick is not before it, or
-/// `due_at_once` if the tick has come.
+/// Returns the bucket for the tick `due` and its place, on the finest level whose last tick is not before it. If the
+/// tick has come, that is the bucket of `now`.
 #[inline]
-fn bucket_for<'a>(
-    levels: &'a mut [Level],
-    due_at_once: &'a mut Bucket,
-    now: Tick,
-    due: Tick,
-) -> (&'a mut Bucket, Place) {
-    // The last ring takes every tick, so there always is one. Most timers end the search at level 0 or 1.
-    match levels.iter_mut().find(|level| due <= level.last_tick) {
-        Some(level) if due > now => level.bucket_for(due),
-        _ => (due_at_once, Place::DUE_AT_ONCE),
-    }
+fn bucket_for(levels: &mut [Level], now: Tick, due: Tick) -> (&mut Bucket, Place) {
+    let due = due.max(now);
+    // Most timers end the search at level 0 or 1.
+    let level = levels.iter_mut().find(|level| due <= level.last_tick);
+    level.expect("the last ring takes every tick").bucket_for(due)
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Key, Place, Tick, TimingWheel, Turn};
+use super::{Key, Tick, TimingWheel, Turn};
 
 /// A tick relative to now, so that small numbers reach every level and every edge.
 #[derive(Clone, Copy, Debug)]
@@ -109,17 +109,9 @@ impl Model {
                 if due >= old.due {
                     return;
                 }
-                let place_of = |wheel: &TimingWheel<u64>| wheel.entries[old.key.index()].place;
-                let place = place_of(&self.wheel);
                 self.wheel.bring_forward(&old.key, due);
-                let stays = place == place_of(&self.wheel) && place != Place::DUE_AT_ONCE;
                 self.due.remove(&old.place);
-                let (value, placed) = (old.value, old.place.1);
-                let place = if stays {
-                    self.place_at((due, placed), value)
-                } else {
-                    self.place(due, value)
-                };
+                let place = self.place(due, old.value);
                 let timer = &mut self.timers[index];
                 (timer.due, timer.place) = (due, place);
             }
@@ -185,7 +177,7 @@ impl Model {
         let next = self.due.keys().next().map(|(due, _)| *due);
         if advanced.more {
             assert!(
-                next.is_none_or(|next| next >= now || now == from || !self.wheel.due_at_once.is_empty()),
+                next.is_none_or(|next| next >= now || now == from || self.wheel.has_due()),
                 "passed {next:?} on the way to {now:?}"
             );
         } else {
@@ -300,10 +292,7 @@ impl Model {
 
     fn place(&mut self, due: Tick, value: u64) -> (Tick, u64) {
         self.placed += 1;
-        self.place_at((due.max(self.wheel.now), self.placed), value)
-    }
-
-    fn place_at(&mut self, place: (Tick, u64), value: u64) -> (Tick, u64) {
+        let place = (due.max(self.wheel.now), self.placed);
         self.due.insert(place, value);
         place
     }

@@ -144,9 +144,9 @@ async fn throttle_is_never_early() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttle_of_no_time_makes_no_pause() {
-    let wheel = Wheel::new();
-    wheel.sleep(TICK).await;
-    // Now it is between two ticks.
+    let wheel = Wheel::builder().tick_duration(ms(10)).build().unwrap();
+    wheel.sleep(ms(10)).await;
+    // Now it is between two ticks, so that a pause of no time would take 7 ms.
     sleep(ms(3)).await;
     let seen = record(stream::iter(0..4).throttle(&wheel, Duration::ZERO)).await;
     assert_eq!(seen, [0, 1, 2, 3].map(|item| (Duration::ZERO, item)));

@@ -132,7 +132,7 @@ pub trait WheelStreamExt: Stream {
     ///
     /// The first item is yielded as soon as it is ready. Each later item waits until `duration` has passed
     /// since the last one was taken: it is never early, and less than one tick late plus its slack and the
-    /// runtime's own delay. The pauses are never refused.
+    /// runtime's own delay. With a `duration` of zero there is no pause. The pauses are never refused.
     ///
     /// # Cancel safety
     ///

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::{future::pending, io};
+use std::{fmt, future::pending, io};
 
 use support::prelude::*;
 
@@ -261,6 +261,14 @@ async fn handlers_fail_with_whatever_they_like() {
     fn panics() -> JobError {
         panic!("as it does")
     }
+    #[derive(Debug)]
+    struct Unspeakable;
+    impl fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("it has no text")
+        }
+    }
+    impl std::error::Error for Unspeakable {}
     type Boxed = Box<dyn std::error::Error + Send + Sync>;
     let (server, jobs) = Server::with_queue().await;
     let before = server.time();
@@ -290,6 +298,12 @@ async fn handlers_fail_with_whatever_they_like() {
     fails_with!(Boxed::from(JobError::bury("for good, in a box")), Boxed, 1);
     fails_with!(Error::NoRuntime, Error, 2);
     fails_with!(panics(), JobError, 2, "the handler panicked: as it does");
+    fails_with!(
+        Unspeakable,
+        Unspeakable,
+        2,
+        "the handler panicked: it has no text"
+    );
     fails_with!("ж".repeat(4000), String, 2, "ж".repeat(512));
     let dead = jobs.dead(10).await.unwrap();
     let after = server.time();
@@ -359,12 +373,20 @@ async fn a_handler_that_keeps_its_job_leaves_its_place_and_hears_that_it_is_over
             lost.await;
             OVER.fetch_add(1, SeqCst);
         });
+        let hangs = job.id() == "third";
         KEPT.lock().unwrap().push(job);
+        if hangs {
+            pending::<()>().await;
+        }
         Ok::<(), JobError>(())
     };
-    let run = Running::start(worker(&jobs).run(1, handler));
+    let run = tokio::spawn(worker(&jobs).run(1, handler).into_future());
     until(|| async { OVER.load(SeqCst) == 2 }).await;
     counts_become(&jobs, [0, 0, 0]).await;
-    assert_eq!(KEPT.lock().unwrap().len(), 2);
-    ended(run.end()).await;
+    put(&jobs, ["third"], NOW).await;
+    until(|| async { KEPT.lock().unwrap().len() == 3 }).await;
+    assert_eq!(OVER.load(SeqCst), 2);
+    // Its handler is dropped with the run.
+    run.abort();
+    until(|| async { OVER.load(SeqCst) == 3 }).await;
 }

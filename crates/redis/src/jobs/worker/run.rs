@@ -321,18 +321,36 @@ struct Attempt {
     give_back: CancellationToken,
 }
 
+/// A job that ends with its attempt, however that ends: what the handler has spawned may keep it for longer.
+struct Attempted(Arc<Job>);
+
+impl Drop for Attempted {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The error of a handler, and its text.
+type Failure = (Cause, String);
+
 impl Attempt {
     async fn run(self, job: Arc<Job>) {
-        self.attempt(&job).await;
-        // What the handler has spawned may keep the job for longer.
-        job.end();
+        let job = Attempted(job);
+        self.attempt(&job.0).await;
     }
 
     async fn attempt(self, job: &Arc<Job>) {
-        let handler = AssertUnwindSafe(async { (self.handler)(job.clone()).await }).catch_unwind();
-        let outcome = tokio::select! {
+        let handler = async {
+            let error = (self.handler)(job.clone()).await.err()?;
+            // Its `Display` may panic, too.
+            let text = error.to_string();
+            Some((error, text))
+        };
+        let failure = tokio::select! {
             biased;
-            outcome = handler => outcome.unwrap_or_else(|panic| Err(panicked(&*panic))),
+            outcome = AssertUnwindSafe(handler).catch_unwind() => {
+                outcome.unwrap_or_else(|panic| Some(panicked(&*panic)))
+            }
             () = job.lost() => {
                 tracing::warn!(job = job.id(), attempt = job.attempt(), "a job was lost while its handler ran");
                 return;
@@ -342,19 +360,18 @@ impl Attempt {
                 return;
             }
         };
-        let finished = match outcome {
-            Ok(()) => job.finish(change::done(job.lease())).await,
-            Err(error) => {
-                tracing::warn!(job = job.id(), attempt = job.attempt(), %error, "an attempt at a job failed");
-                self.failed(job, error).await
+        let finished = match failure {
+            None => job.finish(change::done(job.lease())).await,
+            Some((error, text)) => {
+                tracing::warn!(job = job.id(), attempt = job.attempt(), error = %text, "an attempt at a job failed");
+                self.failed(job, error, &text).await
             }
         };
         self.log_unfinished(job, finished);
     }
 
     /// Finishes a job as the error of its handler says.
-    async fn failed(&self, job: &Job, error: Cause) -> Result<bool, Error> {
-        let text = error.to_string();
+    async fn failed(&self, job: &Job, error: Cause, text: &str) -> Result<bool, Error> {
         let (verdict, lease) = (JobError::from(error), job.lease());
         let delay = match verdict {
             JobError::Retry(_) => {
@@ -362,10 +379,10 @@ impl Attempt {
                 delay - random_part(delay / 4)
             }
             JobError::RetryAfter(delay, _) => delay,
-            JobError::Bury(_) => return job.finish(change::bury(lease, &text)).await,
+            JobError::Bury(_) => return job.finish(change::bury(lease, text)).await,
             JobError::Snooze(delay) => return job.put_off(change::snooze(lease, delay), delay).await,
         };
-        job.put_off(change::retry(lease, delay, &text), delay).await
+        job.put_off(change::retry(lease, delay, text), delay).await
     }
 
     fn log_unfinished(&self, job: &Job, finished: Result<bool, Error>) {
@@ -378,6 +395,7 @@ impl Attempt {
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Cause {
-    format!("the handler panicked: {}", panic_text(panic).unwrap_or_default()).into()
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
+    let text = format!("the handler panicked: {}", panic_text(panic).unwrap_or_default());
+    (text.clone().into(), text)
 }

@@ -309,6 +309,30 @@ async fn short_delays_of_a_process_are_kept_by_its_workers_without_notifications
     assert!(late[late.len() - 1] < 2 * SECOND, "{late:?}");
 }
 
+/// Nobody else tells it of them.
+#[tokio::test]
+async fn a_worker_whose_subscription_is_down_learns_of_the_jobs_of_its_handle() {
+    let server = Server::start();
+    let network = Proxy::start(server.port()).await;
+    let notifications = Notifications::of(Client::open(network.url()).unwrap());
+    let jobs = unnotified(server.connect().await).notifications(&notifications);
+    let mut worker = worker(&jobs);
+    let listeners = || server.listeners(&key("sooner:renew"));
+    idle_until(&mut worker, until(|| async { listeners() == 1 })).await;
+    put(&jobs, ["first"], NOW).await;
+    do_next(&mut worker).await;
+    network.set(Network::Down);
+    idle_until(&mut worker, until(|| async { listeners() == 0 })).await;
+    idle_until(&mut worker, sleep(SECOND)).await;
+    for n in 0..3 {
+        let began = Instant::now();
+        put(&jobs, [n], 100 * MS).await;
+        do_next(&mut worker).await;
+        // A sweep would bring it after up to five seconds.
+        assert!(began.elapsed() < 2 * SECOND, "{:?}", began.elapsed());
+    }
+}
+
 fn names_in(server: &Server, set: &str) -> Vec<String> {
     server.command(&["ZRANGE", &key(set), "0", "-1"])
 }

@@ -13,6 +13,7 @@ use tokio::{runtime::Handle, sync::Notify, time::Instant};
 use crate::{
     jobs::{settings::INTERVAL, stats::QueueStats},
     mutex::Mutex,
+    server::notifications::Notifications,
 };
 
 #[derive(Default)]
@@ -28,6 +29,7 @@ pub(crate) struct NearbyWorker {
     /// Notified when the worker has something to do.
     pub(crate) has_work: Notify,
     look_ahead: Duration,
+    notifications: Option<Notifications>,
     news: Mutex<News>,
 }
 
@@ -35,18 +37,24 @@ pub(crate) struct NearbyWorker {
 struct News {
     /// From when jobs may be claimed that this process has scheduled, by partition.
     claimable: BTreeMap<usize, Instant>,
-    /// Whether Redis tells the worker of such jobs.
+    /// Whether Redis tells the worker of such jobs while messages arrive.
     is_told: bool,
     has_ended: bool,
 }
 
 impl Nearby {
     /// Adds a worker on a runtime, which claims jobs so long before they are due.
-    pub(crate) fn add(&self, runtime: Handle, look_ahead: Duration) -> Arc<NearbyWorker> {
+    pub(crate) fn add(
+        &self,
+        runtime: Handle,
+        look_ahead: Duration,
+        notifications: Option<Notifications>,
+    ) -> Arc<NearbyWorker> {
         let worker = Arc::new(NearbyWorker {
             runtime,
             has_work: Notify::new(),
             look_ahead,
+            notifications,
             news: Mutex::default(),
         });
         let mut workers = self.workers.lock();
@@ -80,13 +88,20 @@ impl Nearby {
 
 impl NearbyWorker {
     fn expect_job(&self, partition: usize, due: Instant) {
+        let runtime = self.runtime.id();
+        let notifications = self.notifications.as_ref();
+        let messages_arrive = notifications.is_some_and(|messages| messages.arrive_on(runtime));
         let mut news = self.news.lock();
         let claimable = due.checked_sub(self.look_ahead).unwrap_or(due);
         let is_known = news
             .claimable
             .get(&partition)
             .is_some_and(|known| *known <= claimable);
-        if news.is_told || news.has_ended || is_known || claimable > Instant::now() + INTERVAL {
+        if (news.is_told && messages_arrive)
+            || news.has_ended
+            || is_known
+            || claimable > Instant::now() + INTERVAL
+        {
             return;
         }
         news.claimable.insert(partition, claimable);

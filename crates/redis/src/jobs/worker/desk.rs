@@ -113,7 +113,8 @@ impl Status {
 
 impl Desk {
     pub(super) fn new(queue: Arc<Queue>, settings: WorkerSettings, runtime: Handle) -> Arc<Desk> {
-        let nearby = queue.nearby.add(runtime, settings.look_ahead);
+        let notifications = queue.settings.notifications.clone();
+        let nearby = queue.nearby.add(runtime, settings.look_ahead, notifications);
         let stats = queue.nearby.stats.clone();
         Arc::new(Desk {
             held: HeldLeases::new(settings.lease, &queue.wheel, stats, nearby.clone()),

@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn held_leases() -> Arc<HeldLeases> {
-        let nearby = Nearby::default().add(Handle::current(), Duration::ZERO);
+        let nearby = Nearby::default().add(Handle::current(), Duration::ZERO, None);
         HeldLeases::new(100 * SECOND, &Wheel::new(), Arc::default(), nearby)
     }
 

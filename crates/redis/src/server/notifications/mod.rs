@@ -5,7 +5,10 @@ use std::{fmt, future::poll_fn, pin::pin, sync::Arc};
 use futures_util::FutureExt;
 use redis::{Client, cluster::ClusterClient, sentinel::SentinelClient};
 use tickwheel_exported::Source;
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::Notify,
+};
 
 mod link;
 mod subscription;
@@ -145,6 +148,15 @@ impl Notifications {
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<> {
         WeakSource::new(&self.hub, |hub| hub.stats.exported())
+    }
+
+    /// Whether messages arrive on a runtime on which somebody listens, as far as is known there.
+    pub(crate) fn arrive_on(&self, runtime: Id) -> bool {
+        let is_up = self
+            .hub
+            .subscriptions
+            .get(runtime, |subscription| subscription.is_up);
+        is_up.unwrap_or(false)
     }
 
     /// Starts listening to a channel.

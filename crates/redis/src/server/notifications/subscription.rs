@@ -71,6 +71,8 @@ pub(super) struct Subscription {
     listeners: HashMap<String, Vec<Arc<Notify>>>,
     /// Notified when a listener is added or removed.
     changed: Arc<Notify>,
+    /// Whether there is a connection on which messages arrive.
+    pub(super) is_up: bool,
 }
 
 impl Subscription {
@@ -160,6 +162,7 @@ impl Task {
             let Err(error) = self.connect().await else {
                 return;
             };
+            self.set_up(false);
             self.stats.failures.increment();
             let is_cluster = matches!(self.endpoint, Endpoint::Cluster(_));
             // Only the attempt reveals the protocol.
@@ -206,6 +209,12 @@ impl Task {
         self.guard.running().get(|subscription| subscription.channels())
     }
 
+    fn set_up(&self, is_up: bool) {
+        self.guard
+            .running()
+            .get(|subscription| subscription.is_up = is_up);
+    }
+
     fn wake(&self, channel: &str) {
         self.guard
             .running()
@@ -238,6 +247,7 @@ impl Task {
                 let done = new.into_iter().filter(|channel| !denied.contains(channel));
                 let done: Vec<String> = done.collect();
                 refused.extend(denied);
+                self.set_up(true);
                 // Messages published before the subscription was made are not delivered.
                 done.iter().for_each(|channel| self.wake(channel));
                 subscribed.extend(done);

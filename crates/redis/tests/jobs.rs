@@ -201,6 +201,33 @@ async fn a_worker_that_is_not_polled_leaves_the_jobs_to_others() {
     assert!(delivered.iter().all(|(_, attempt)| *attempt == 1));
 }
 
+/// It has asked once, as in a `timeout` around `next`.
+#[tokio::test]
+async fn a_worker_that_is_not_polled_before_its_first_job_leaves_the_jobs_to_others() {
+    for places in [None, Some(8)] {
+        let (server, jobs) = Server::with_queue().await;
+        let asks_once = jobs.worker().lease(HOUR);
+        let asks_once = places.map_or(asks_once.clone(), |places| asks_once.concurrency(places));
+        let mut asks_once = asks_once.start();
+        assert!(timeout(SECOND, asks_once.next()).await.is_err());
+        put_together(&jobs, 0..20, NOW).await;
+        sleep(300 * MS).await;
+        let mut other = worker(&jobs);
+        let delivered = do_next_jobs(&mut other, 20).await;
+        assert!(delivered.iter().all(|(_, attempt)| *attempt == 1));
+        soon(other.close()).await;
+        // Nor does it take a job again and again that nobody wants.
+        put(&jobs, ["last"], NOW).await;
+        sleep(SECOND).await;
+        let before = server.scripts_run();
+        sleep(2 * SECOND).await;
+        let sent = server.scripts_run() - before;
+        assert!(sent <= 3, "{sent} commands with {places:?} places");
+        assert_eq!(sizes(&server), [1, 0, 0, 0]);
+        assert_eq!(do_next(&mut asks_once).await, ("last".to_owned(), 1));
+    }
+}
+
 #[tokio::test]
 async fn a_job_that_is_dropped_comes_again_after_its_lease_until_it_is_dead() {
     let (_server, jobs) = Server::with_queue().await;

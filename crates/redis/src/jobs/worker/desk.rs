@@ -105,9 +105,10 @@ impl Status {
         self.asked || (self.places.is_some() && self.free > 0)
     }
 
-    /// Whether the consumer has been working for so long without asking for another job.
+    /// Whether the consumer has not asked for another job for so long since it received one, or has left the
+    /// first one that it asked for.
     pub(super) fn is_busy(&self, now: Instant, long: Duration) -> bool {
-        !self.asked && self.received_at.is_some_and(|at| at + long <= now)
+        !self.asked && self.received_at.is_none_or(|at| at + long <= now)
     }
 }
 

@@ -116,7 +116,7 @@ impl Takes {
     fn wanted(&self, status: &Status) -> usize {
         let prefetch = self.desk.settings.prefetch;
         let most = status.places.map_or(prefetch, |places| prefetch.max(places));
-        if status.received_at.is_none() {
+        if status.asked && status.received_at.is_none() {
             // Of a consumer that does not say its places nothing is known yet. What turns out to be too many
             // goes back soon.
             return status.places.unwrap_or(most);

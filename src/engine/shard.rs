@@ -73,7 +73,6 @@ pub(crate) struct Shard {
 pub(crate) struct State {
     /// Present from the first timer on, until the shard ends.
     wheel: Option<TimingWheel<Waker>>,
-    has_ended: bool,
     tally: Tally,
     /// How many entries of spares are due by the horizon and have not been subtracted from those that expire.
     uncounted: usize,
@@ -100,7 +99,6 @@ impl Shard {
         Shard {
             state: Mutex::new(State {
                 wheel: None,
-                has_ended: false,
                 tally: Tally::default(),
                 uncounted: 0,
             }),
@@ -143,7 +141,7 @@ impl Shard {
         Moment(self.visit_after_next.load(Relaxed))
     }
 
-    /// Returns whether the shard has ended, as far as this thread knows.
+    /// Returns whether the shard has ended, as far as this thread knows. Under the lock, this is certain.
     pub(crate) fn has_ended(&self) -> bool {
         self.horizon() == Moment::NEVER
     }
@@ -167,24 +165,19 @@ impl Shard {
             return StartOutcome::IsDue;
         }
         let mut guard = self.lock_noting_contention();
-        let wheel = match &mut guard.wheel {
-            // Under the lock, the horizon is the last one. An entry that is due by then would belong to the
-            // driver, which would not come to it before the next turn.
-            Some(wheel) if due > self.horizon() => wheel,
-            _ => match self.first_wheel(&mut guard, due) {
-                Some(wheel) => wheel,
-                None => {
-                    let has_ended = guard.has_ended;
-                    // In this order, because the waker's destructor may be code of the user's.
-                    drop(guard);
-                    return if has_ended {
-                        StartOutcome::Ended(waker)
-                    } else {
-                        StartOutcome::IsDue
-                    };
-                }
-            },
-        };
+        // Under the lock, the horizon is the last one. An entry that is due by then would belong to the driver, which
+        // would not come to it before the next turn.
+        if due <= self.horizon() {
+            let has_ended = self.has_ended();
+            // In this order, because the waker's destructor may be code of the user's.
+            drop(guard);
+            return if has_ended {
+                StartOutcome::Ended(waker)
+            } else {
+                StartOutcome::IsDue
+            };
+        }
+        let wheel = guard.wheel.get_or_insert_with(|| self.new_wheel());
         if reading.at.0 >= self.stale_at.load(Relaxed) {
             self.catch_up(wheel);
         }
@@ -258,14 +251,6 @@ impl Shard {
     /// Returns whether a timer is due although no turn has been made for it, which only a test's clock allows.
     pub(crate) fn is_due_before_turn(&self, deadline: Moment) -> bool {
         self.source.tokio_decides() && self.is_due(deadline)
-    }
-
-    /// Returns the wheel for an entry that is due at `due`, where the shard may have none yet. Returns `None` if
-    /// the horizon has reached the entry, as that of a shard that has ended has.
-    #[inline(never)]
-    fn first_wheel<'a>(&self, state: &'a mut State, due: Moment) -> Option<&'a mut TimingWheel<Waker>> {
-        let is_ahead = due > self.horizon();
-        is_ahead.then(|| state.wheel.get_or_insert_with(|| self.new_wheel()))
     }
 
     #[cold]
@@ -425,7 +410,7 @@ impl Shard {
     /// shard has ended, the wheel has its counts.
     pub(crate) fn usage(&self) -> Usage {
         let state = lock(&self.state);
-        if state.has_ended {
+        if self.has_ended() {
             return Usage::default();
         }
         let wheel = state.wheel.as_ref();
@@ -498,16 +483,15 @@ impl Shard {
     /// to wake, so that their futures go on elsewhere.
     pub(crate) fn end(&self, wakers: &mut Vec<Waker>) {
         let mut state = lock(&self.state);
-        if state.has_ended {
+        let horizon = self.horizon();
+        if horizon == Moment::NEVER {
             return;
         }
-        let horizon = self.horizon();
         // From now on every key is void, and every timer that is polled looks for another engine.
         self.horizon.store(Moment::NEVER.0, Relaxed);
         // In the middle of a turn, which leaves the next visit where it was, entries that are due by the horizon may
         // be left. They count as expired, because their timers elapse at the next poll.
         let is_mid_turn = self.next_visit.swap(Moment::NEVER.0, Relaxed) <= horizon.0;
-        state.has_ended = true;
         let wheel = state.wheel.take();
         let in_turn = wheel.as_ref().filter(|_| is_mid_turn);
         let due = in_turn.map_or(0, |wheel| wheel.due_by(self.clock.tick_at(horizon)));

@@ -212,20 +212,15 @@ impl Shard {
             .store(self.clock.start_of(wheel.stale_at()).0, Relaxed);
     }
 
-    /// Returns when the driver should visit for an entry that has just been put into its bucket.
+    /// Returns when the driver should visit for an entry that has just been put into its bucket: when it is due or,
+    /// in a crowd, before its bucket has to be spread.
     #[inline(always)]
     fn visit_for(&self, wheel: &TimingWheel<Waker>, tick: Tick, due: Moment) -> Moment {
         if wheel.is_crowded(tick) {
-            self.visit_in_crowd(wheel, tick)
+            self.clock.start_of(wheel.visit_for(tick))
         } else {
             due
         }
-    }
-
-    /// Returns when the driver should visit for an entry in a crowd: before its bucket has to be spread.
-    #[inline(never)]
-    fn visit_in_crowd(&self, wheel: &TimingWheel<Waker>, due: Tick) -> Moment {
-        self.clock.start_of(wheel.visit_for(due))
     }
 
     /// Returns whether a timer whose entry would be due at `due` is due itself.

@@ -194,11 +194,6 @@ impl Timer {
         matches!(&self.phase, Phase::Waiting(claim) if !claim.has_expired())
     }
 
-    /// Returns whether the timer has not started since it was created, reset or cancelled.
-    pub(crate) fn is_unstarted(&self) -> bool {
-        matches!(self.phase, Phase::Apart(_, Apart::Unstarted { .. }))
-    }
-
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting(_))
     }
@@ -482,19 +477,8 @@ impl Timer {
         ended
     }
 
-    /// Ends the wait of a timer that is due, before the driver has come to its entry. Returns whether the timer
-    /// was due.
-    pub(crate) fn elapse_if_due(&mut self) -> bool {
-        let is_due = self.is_due();
-        if is_due {
-            drop(self.expire());
-        }
-        is_due
-    }
-
-    /// Ends the wait of a timer that is due, and takes its entry out, if that is still there. Returns the
-    /// entry's waker.
-    fn expire(&mut self) -> Option<Waker> {
+    /// Ends the wait of a timer that is due, before the driver has come to its entry. Returns the entry's waker.
+    pub(crate) fn expire(&mut self) -> Option<Waker> {
         let claim = self.take_claim()?;
         let _ = self.elapse(claim.shard.wheel.clone(), self.deadline, Moment::ZERO);
         claim.expire()

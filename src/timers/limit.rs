@@ -285,7 +285,10 @@ impl TrySleep {
         let kept = self.permit.as_mut().map(|permit| permit.keep_waker(waker));
         if let Some(Err(shut_down)) = kept {
             // Its deadline may have passed before the shutdown, with a driver that has not come to it.
-            let is_due = self.sleep.timer.elapse_if_due();
+            let is_due = self.sleep.timer.is_due();
+            if is_due {
+                drop(self.sleep.timer.expire());
+            }
             drop(self.refuse());
             return Poll::Ready(if is_due { Ok(()) } else { Err(shut_down) });
         }

@@ -215,7 +215,7 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         let waker = || Waker::from(self.clone());
         if state.timer.poll_with(waker, Moment::NEVER).is_ready() {
             self.start(state);
-        } else if state.timer.is_unstarted() {
+        } else if !state.timer.is_waiting() {
             // It cannot start, because the runtime ends.
             Task::give_up(state);
         }

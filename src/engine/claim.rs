@@ -2,7 +2,13 @@
 
 use std::task::Waker;
 
-use super::{clock::Moment, shard::Shard, sync::Arc, timing_wheel::Key, waker_id::WakerId};
+use super::{
+    clock::Moment,
+    shard::Shard,
+    sync::Arc,
+    timing_wheel::{Key, Tick},
+    waker_id::WakerId,
+};
 
 #[derive(Debug)]
 pub(crate) struct Claim {
@@ -66,6 +72,21 @@ impl Claim {
         // A timer that is polled twice may be polled often, so its waker's vtable is worth a place.
         self.task = self.shard.source.remembered(WakerId::learn(waker));
         true
+    }
+
+    /// Moves the entry to tick `tick`, which begins at `due`, unless it is due earlier. Returns a waker for the caller
+    /// to wake with no lock held.
+    pub(crate) fn bring_forward(&mut self, tick: Tick, due: Moment, now: Moment) -> Option<Waker> {
+        // With slack, two deadlines may be rounded up to the same tick.
+        if due >= self.due {
+            return None;
+        }
+        let (is_there, ended) = self.shard.bring_forward(&self.key, self.due, tick, now);
+        // Otherwise a turn has just taken the entry out, and its task is woken and starts the timer again.
+        if is_there {
+            self.due = due;
+        }
+        ended
     }
 
     /// Takes the entry out if it is still there, for a timer that has not elapsed. Returns its waker, whose

@@ -135,19 +135,12 @@ impl Timer {
             return Timer::at(wheel.clone(), deadline, Moment::ZERO);
         };
         // Not by `start`, because to make the timer and then start it takes 25 instructions more.
-        let phase = match shard.start(waker, deadline, reading) {
-            StartOutcome::Waits(key, due) => {
-                let task = WakerId::UNKNOWN;
-                Phase::Waiting(Claim::new(shard, key, due, task, OnLeave::Cancel))
-            }
-            StartOutcome::IsDue => {
-                let rounded_up_by = Nanos(0);
-                Phase::Apart(wheel.clone(), Apart::Elapsed { rounded_up_by })
-            }
+        let (place, waker) = ((shard, OnLeave::Cancel), (waker, WakerId::UNKNOWN));
+        match Phase::started(place, waker, deadline, reading) {
+            Ok(phase) => Timer { deadline, phase },
             // The next attempt finds or begins another engine, or panics.
-            StartOutcome::Ended(waker) => return Timer::started(wheel, runtime, waker, deadline, reading),
-        };
-        Timer { deadline, phase }
+            Err(waker) => Timer::started(wheel, runtime, waker, deadline, reading),
+        }
     }
 
     #[inline]
@@ -286,8 +279,7 @@ impl Timer {
             return Poll::Pending;
         }
         // Cloned before a lock is taken, because that may be code of the user's.
-        let (clone, task) = WakerId::of_clone(waker);
-        self.start(clone, task, deadline, reading)
+        self.start(WakerId::of_clone(waker), deadline, reading)
     }
 
     /// Polls a timer whose entry only ever has wakers that `waker` makes, all of which wake the same, and which
@@ -303,7 +295,7 @@ impl Timer {
             Phase::Waiting(_) => self.poll_waiting(&waker(), since),
             Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
                 let reading = wheel.reading(*known_past);
-                self.start(waker(), WakerId::UNKNOWN, self.deadline, reading)
+                self.start((waker(), WakerId::UNKNOWN), self.deadline, reading)
             }
             _ => self.poll(&waker()),
         }
@@ -316,33 +308,41 @@ impl Timer {
         let Phase::Waiting(claim) = &mut self.phase else {
             unreachable!("it waits")
         };
-        // Read once, so that all questions below get the same answer.
-        let (deadline, horizon) = (self.deadline, claim.shard.horizon());
-        if horizon == Moment::NEVER {
-            return self.poll_ended(waker);
-        }
-        // The horizon is the beginning of a tick that has come, so this is true of no timer too early.
-        if claim.due.max(deadline) <= horizon {
-            let (wheel, due) = (claim.shard.wheel.clone(), claim.due);
-            return self.elapse(wheel, deadline, due);
-        }
-        if claim.due > horizon {
-            if claim.shard.is_due_before_turn(deadline) {
+        if !claim.has_expired() {
+            if claim.shard.is_due_before_turn(self.deadline) {
                 drop(self.expire());
                 return Poll::Ready(());
             }
             if claim.direct_to(waker) {
                 return Poll::Pending;
             }
-            // A turn has taken the entry out since the horizon was read.
+            // A turn has taken the entry out meanwhile, or the engine has ended.
         }
-        // The entry was due before the deadline. The horizon serves as a reading of the clock, because it is
-        // the moment of the last turn.
-        let (clone, task) = WakerId::of_clone(waker);
-        // Not in the shard of this thread, because a timer stays in the runtime that polled it first. It leaves
-        // no spare, because the task that polls now may be one of another runtime.
+        self.poll_expired(waker, since)
+    }
+
+    /// Polls a timer whose entry has expired: ends the wait, or starts the timer again if the entry was due before the
+    /// deadline.
+    #[track_caller]
+    fn poll_expired(&mut self, waker: &Waker, since: Moment) -> Poll<()> {
+        let Phase::Waiting(claim) = &self.phase else {
+            unreachable!("it waits")
+        };
+        // Read once, so that both questions get the same answer.
+        let (due, horizon) = (claim.due, claim.shard.horizon());
+        if horizon == Moment::NEVER {
+            return self.poll_ended(waker);
+        }
+        // The horizon is the beginning of a tick that has come, so this is true of no timer too early.
+        if self.deadline <= horizon {
+            return self.elapse(due);
+        }
+        // Not in the shard of this thread, because a timer stays in the runtime that polled it first. It leaves no
+        // spare, because the task that polls now may be one of another runtime.
         let place = (claim.shard.clone(), OnLeave::Cancel);
-        self.start_in(place, clone, task, deadline, Reading::earlier(horizon.min(since)))
+        // The horizon serves as a reading of the clock, because it is the moment of the last turn.
+        let reading = Reading::earlier(horizon.min(since));
+        self.start_in(place, WakerId::of_clone(waker), self.deadline, reading)
     }
 
     /// Polls a timer whose engine has ended. All timers there have been woken and count as pending no more, but
@@ -350,13 +350,11 @@ impl Timer {
     #[cold]
     #[track_caller]
     fn poll_ended(&mut self, waker: &Waker) -> Poll<()> {
-        let deadline = self.deadline;
         if matches!(&self.phase, Phase::Waiting(claim) if claim.shard.has_elapsed_with_runtime()) {
-            return self.elapse(self.wheel().clone(), deadline, Moment::ZERO);
+            return self.elapse(Moment::ZERO);
         }
-        let (clone, task) = WakerId::of_clone(waker);
         let reading = Reading::current(self.wheel().now());
-        self.start(clone, task, deadline, reading)
+        self.start(WakerId::of_clone(waker), self.deadline, reading)
     }
 
     /// Starts the timer in the shard of this thread.
@@ -365,11 +363,11 @@ impl Timer {
     ///
     /// Panics if there is no runtime with timers. The timer is then unchanged.
     #[track_caller]
-    fn start(&mut self, waker: Waker, task: WakerId, deadline: Moment, reading: Reading) -> Poll<()> {
-        let Some(place) = thread::bind(self.wheel(), task) else {
-            return self.stay_unstarted(deadline);
-        };
-        self.start_in(place, waker, task, deadline, reading)
+    fn start(&mut self, waker: (Waker, WakerId), deadline: Moment, reading: Reading) -> Poll<()> {
+        match thread::bind(self.wheel(), waker.1) {
+            Some(place) => self.start_in(place, waker, deadline, reading),
+            None => self.stay_unstarted(deadline),
+        }
     }
 
     /// Leaves the timer to be started where it is polled next, for the same deadline, if its task has handed it on
@@ -380,7 +378,7 @@ impl Timer {
         self.phase = Phase::unstarted(self.wheel().clone());
         // One whose deadline has passed needs no engine.
         if self.has_passed_by_a_tick() {
-            return self.elapse(self.wheel().clone(), deadline, Moment::ZERO);
+            return self.elapse(Moment::ZERO);
         }
         Poll::Pending
     }
@@ -391,35 +389,35 @@ impl Timer {
     #[track_caller]
     fn start_in(
         &mut self,
-        (shard, on_leave): (Arc<Shard>, OnLeave),
-        waker: Waker,
-        task: WakerId,
+        place: (Arc<Shard>, OnLeave),
+        waker: (Waker, WakerId),
         deadline: Moment,
         reading: Reading,
     ) -> Poll<()> {
-        match shard.start(waker, deadline, reading) {
-            StartOutcome::Waits(key, due) => {
+        let task = waker.1;
+        match Phase::started(place, waker, deadline, reading) {
+            Ok(phase) => {
                 // Stored only now: a poll that panics for want of a runtime leaves the timer as it was.
                 self.deadline = deadline;
-                self.phase = Phase::Waiting(Claim::new(shard, key, due, task, on_leave));
-                Poll::Pending
+                self.phase = phase;
+                if self.is_waiting() {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(())
+                }
             }
-            // The tick of the deadline has begun, so there is nothing to wait for.
-            StartOutcome::IsDue => self.elapse(shard.wheel.clone(), deadline, Moment::ZERO),
-            StartOutcome::Ended(waker) => {
+            Err(waker) => {
                 // The next attempt finds or begins another engine, whose clock may be another one, or panics.
                 let reading = Reading::current(self.wheel().now());
-                self.start(waker, task, deadline, reading)
+                self.start((waker, task), deadline, reading)
             }
         }
     }
 
     /// Ends the wait, if the timer has waited. `due` is when its entry was due, if that has expired.
-    fn elapse(&mut self, wheel: WheelRef, deadline: Moment, due: Moment) -> Poll<()> {
-        let rounded_up_by = due.since(deadline);
-        self.deadline = deadline;
+    fn elapse(&mut self, due: Moment) -> Poll<()> {
         // Out of the shard, so that a timer which is kept after it has elapsed keeps no engine.
-        self.phase = Phase::Apart(wheel, Apart::Elapsed { rounded_up_by });
+        self.phase = Phase::elapsed(self.wheel().clone(), due.since(self.deadline));
         Poll::Ready(())
     }
 
@@ -455,32 +453,23 @@ impl Timer {
             // The task is woken in any case. Without its engine, the timer starts in another one. This is asked
             // last, because the entry may be gone for the reason that the engine has just ended.
             if !shard.has_ended() {
-                let _ = self.elapse(self.wheel().clone(), self.deadline, Moment::ZERO);
+                let _ = self.elapse(Moment::ZERO);
             }
             return None;
         }
         // The shard's clock, because the caller may be in another runtime than the timer.
         let now = shard.alarm.now();
-        let (tick, sooner) = shard.clock.round_up(self.deadline, self.deadline.since(now));
-        if shard.has_come(self.deadline, sooner, Reading::current(now)) {
+        let (tick, due) = shard.clock.round_up(self.deadline, self.deadline.since(now));
+        if shard.has_come(self.deadline, due, Reading::current(now)) {
             return self.expire();
         }
-        // With slack, two deadlines may be rounded up to the same tick.
-        if sooner >= claim.due {
-            return None;
-        }
-        let (is_there, ended) = shard.bring_forward(&claim.key, claim.due, tick, now);
-        // Otherwise a turn has just taken the entry out, and its task is woken and starts the timer again.
-        if is_there {
-            claim.due = sooner;
-        }
-        ended
+        claim.bring_forward(tick, due, now)
     }
 
     /// Ends the wait of a timer that is due, before the driver has come to its entry. Returns the entry's waker.
     pub(crate) fn expire(&mut self) -> Option<Waker> {
         let claim = self.take_claim()?;
-        let _ = self.elapse(claim.shard.wheel.clone(), self.deadline, Moment::ZERO);
+        let _ = self.elapse(Moment::ZERO);
         claim.expire()
     }
 
@@ -563,6 +552,29 @@ impl Timer {
 }
 
 impl Phase {
+    /// Starts a timer in a shard. Gives the waker back if the shard has ended.
+    #[inline(always)]
+    fn started(
+        (shard, on_leave): (Arc<Shard>, OnLeave),
+        (waker, task): (Waker, WakerId),
+        deadline: Moment,
+        reading: Reading,
+    ) -> Result<Phase, Waker> {
+        match shard.start(waker, deadline, reading) {
+            StartOutcome::Waits(key, due) => {
+                let claim = Claim::new(shard, key, due, task, on_leave);
+                Ok(Phase::Waiting(claim))
+            }
+            // The tick of the deadline has begun, so there is nothing to wait for.
+            StartOutcome::IsDue => Ok(Phase::elapsed(shard.wheel.clone(), Nanos(0))),
+            StartOutcome::Ended(waker) => Err(waker),
+        }
+    }
+
+    fn elapsed(wheel: WheelRef, rounded_up_by: Nanos) -> Phase {
+        Phase::Apart(wheel, Apart::Elapsed { rounded_up_by })
+    }
+
     /// The phase after the wait has ended early.
     fn unstarted(wheel: WheelRef) -> Phase {
         let unstarted = Apart::Unstarted {

@@ -25,7 +25,7 @@ use std::{
 };
 
 use super::{
-    claim::Claim,
+    claim::{Claim, OnLeave},
     clock::{Moment, Nanos},
     shared::WheelId,
     spare_counts::SPARES,
@@ -90,13 +90,14 @@ impl Spares {
         false
     }
 
-    /// Takes the claim of a timer that its task cancels, if it is to be kept.
+    /// Takes the claim of a timer that its task cancels, one of Tokio's, if it is to be kept.
     #[inline]
     pub(crate) fn keep(&self, claim: &mut Option<Claim>) -> Option<()> {
         let cancelled = claim.as_ref()?;
         let (shard, due, task) = (&cancelled.shard, cancelled.due, cancelled.task);
+        // From now on the task counts as one that starts a timer after the other.
         self.note_cancelled(task);
-        if cancelled.has_expired() {
+        if cancelled.on_leave == OnLeave::Cancel || cancelled.has_expired() {
             return None;
         }
         let mut kept = self.kept.borrow_mut();

@@ -498,42 +498,16 @@ impl Timer {
         }
     }
 
-    #[inline(never)]
-    fn leave_shard(&mut self) {
-        match &self.phase {
-            Phase::Waiting(claim) if claim.on_leave == OnLeave::Keep => self.leave_spare(),
-            _ => self.leave_nothing(),
-        }
-    }
-
-    /// Cancels the entry, and tells the thread.
-    // Not by `cancel`, and out of line, because the call and the larger frame take 10 to 15 instructions.
-    #[inline(never)]
-    fn leave_nothing(&mut self) {
-        let Some(Claim {
-            shard,
-            due,
-            task,
-            key,
-            ..
-        }) = self.take_claim()
-        else {
-            return;
-        };
-        if task.is_task() {
-            // From now on the task counts as one that starts a timer after the other.
-            thread::with(|thread| thread.spares.note_cancelled(task));
-        }
-        // The waker is dropped here, with no lock held, because that may be code of the user's.
-        drop(shard.cancel(key, due));
-    }
-
     /// Makes the entry a spare of this thread, or cancels it.
     #[inline(never)]
-    fn leave_spare(&mut self) {
+    fn leave_shard(&mut self) {
         let mut claim = self.take_claim();
-        thread::with(|thread| thread.spares.keep(&mut claim));
-        // Not kept, or the thread's locals have been destroyed.
+        // Only a task of Tokio's leaves spares, or has them taken over.
+        if claim.as_ref().is_some_and(|claim| claim.task.is_task()) {
+            thread::with(|thread| thread.spares.keep(&mut claim));
+        }
+        // Not kept, or the thread's locals have been destroyed. The waker is dropped here, with no lock held, because
+        // that may be code of the user's.
         drop(claim.and_then(Claim::cancel));
     }
 

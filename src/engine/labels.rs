@@ -95,7 +95,7 @@ impl Outcome {
 /// The counters of one label in which some of the threads count.
 #[repr(align(128))]
 #[derive(Default)]
-struct Stripe {
+struct Counters {
     started: AtomicU64,
     headroom: [AtomicU64; 10],
     elapsed: AtomicU64,
@@ -106,7 +106,7 @@ struct Stripe {
 struct Label {
     name: Arc<str>,
     /// Their number is a power of two.
-    stripes: Box<[Stripe]>,
+    stripes: Box<[Counters]>,
 }
 
 impl Label {
@@ -116,17 +116,17 @@ impl Label {
         let stripes = cores.next_power_of_two().min(STRIPES);
         Label {
             name,
-            stripes: (0..stripes).map(|_| Stripe::default()).collect(),
+            stripes: (0..stripes).map(|_| Counters::default()).collect(),
         }
     }
 
-    fn stripe(&self) -> &Stripe {
+    fn stripe(&self) -> &Counters {
         &self.stripes[number::get() & (self.stripes.len() - 1)]
     }
 
     /// Adds up the stripes. Starts are read last, so that no end is counted without its start.
     fn stats(&self) -> LabelStats {
-        let sum = |counter: &dyn Fn(&Stripe) -> &AtomicU64| {
+        let sum = |counter: &dyn Fn(&Counters) -> &AtomicU64| {
             let stripes = self.stripes.iter();
             stripes
                 .map(|stripe| counter(stripe).load(Ordering::Acquire))

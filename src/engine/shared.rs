@@ -81,9 +81,10 @@ impl WheelId {
 /// The wheel of a timer that is in no shard. The timers of the global wheel count no reference, and those of
 /// another one count in a stripe, because all workers would share the count of the wheel.
 #[derive(Clone)]
-pub(crate) struct WheelRef(Option<Arc<Stripe>>);
+pub(crate) struct WheelRef(Option<Arc<Referent>>);
 
-struct Stripe {
+/// The wheel, for the references of one stripe.
+struct Referent {
     wheel: WheelId,
     shared: Arc<Shared>,
 }
@@ -94,29 +95,29 @@ impl WheelRef {
     /// Creates another reference to a wheel, with a count of its own.
     pub(crate) fn new(shared: &Arc<Shared>) -> WheelRef {
         let is_global = shared.wheel == WheelId::GLOBAL;
-        let stripe = || Stripe {
+        let referent = || Referent {
             wheel: shared.wheel,
             shared: shared.clone(),
         };
         // The state of the global wheel is a static, so that its timers need no reference.
-        WheelRef((!is_global).then(|| Arc::new(stripe())))
+        WheelRef((!is_global).then(|| Arc::new(referent())))
     }
 
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        let own = self.0.as_ref().map(|stripe| &stripe.shared);
+        let own = self.0.as_ref().map(|referent| &referent.shared);
         own.unwrap_or_else(|| Shared::global())
     }
 
     #[inline]
     pub(crate) fn id(&self) -> WheelId {
-        self.0.as_ref().map_or(WheelId::GLOBAL, |stripe| stripe.wheel)
+        self.0.as_ref().map_or(WheelId::GLOBAL, |referent| referent.wheel)
     }
 
     /// Reads the clock from which a timer of this wheel would count here.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        let shared = self.0.as_ref().map(|stripe| &stripe.shared);
+        let shared = self.0.as_ref().map(|referent| &referent.shared);
         Moment::of(shared.map_or_else(clock::runtime_now, |shared| shared.instant_now()))
     }
 

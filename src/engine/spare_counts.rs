@@ -36,9 +36,9 @@ const VACANT: Moment = Moment::ZERO;
 /// A spare that a visit has voided. No entry is due at this moment, which is 63 years before the machine started.
 const VOID: Moment = Moment(1);
 
-pub(crate) struct SpareCounts([Place; SPARES]);
+pub(crate) struct SpareCounts([SparePlace; SPARES]);
 
-struct Place {
+struct SparePlace {
     /// When the spare is due, or [`VACANT`] or [`VOID`].
     due: AtomicU64,
     /// How many timers have left it, each of which has been cancelled.
@@ -51,7 +51,7 @@ struct Place {
 
 impl SpareCounts {
     pub(crate) fn new() -> SpareCounts {
-        SpareCounts([(); SPARES].map(|()| Place {
+        SpareCounts([(); SPARES].map(|()| SparePlace {
             due: AtomicU64::new(VACANT.0),
             left: AtomicU64::new(0),
             taken_over: AtomicU64::new(0),
@@ -100,7 +100,7 @@ impl SpareCounts {
     /// Voids the spares that are due by `horizon`, which has been stored. Returns how many they are.
     pub(crate) fn void(&self, horizon: Moment) -> usize {
         fence_in_models();
-        let is_voided = |place: &&Place| {
+        let is_voided = |place: &&SparePlace| {
             let due = Moment(place.due.load(SeqCst));
             VOID < due && due <= horizon && place.swap(due, VOID)
         };
@@ -124,7 +124,7 @@ impl SpareCounts {
     }
 }
 
-impl Place {
+impl SparePlace {
     /// Vacates the place, unless a visit has voided the spare, which is then left although it has expired.
     #[cold]
     fn take_back(&self, due: Moment) -> bool {

@@ -335,7 +335,7 @@ impl Timer {
         }
         // The horizon is the beginning of a tick that has come, so this is true of no timer too early.
         if self.deadline <= horizon {
-            return self.elapse(due);
+            return self.elapse(due.since(self.deadline));
         }
         // Not in the shard of this thread, because a timer stays in the runtime that polled it first. It leaves no
         // spare, because the task that polls now may be one of another runtime.
@@ -351,7 +351,7 @@ impl Timer {
     #[track_caller]
     fn poll_ended(&mut self, waker: &Waker) -> Poll<()> {
         if matches!(&self.phase, Phase::Waiting(claim) if claim.shard.has_elapsed_with_runtime()) {
-            return self.elapse(Moment::ZERO);
+            return self.elapse(Nanos(0));
         }
         let reading = Reading::current(self.wheel().now());
         self.start(WakerId::of_clone(waker), self.deadline, reading)
@@ -378,7 +378,7 @@ impl Timer {
         self.phase = Phase::unstarted(self.wheel().clone());
         // One whose deadline has passed needs no engine.
         if self.has_passed_by_a_tick() {
-            return self.elapse(Moment::ZERO);
+            return self.elapse(Nanos(0));
         }
         Poll::Pending
     }
@@ -414,10 +414,10 @@ impl Timer {
         }
     }
 
-    /// Ends the wait, if the timer has waited. `due` is when its entry was due, if that has expired.
-    fn elapse(&mut self, due: Moment) -> Poll<()> {
+    /// Ends the wait, if the timer has waited. `rounded_up_by` is for the phase.
+    fn elapse(&mut self, rounded_up_by: Nanos) -> Poll<()> {
         // Out of the shard, so that a timer which is kept after it has elapsed keeps no engine.
-        self.phase = Phase::elapsed(self.wheel().clone(), due.since(self.deadline));
+        self.phase = Phase::elapsed(self.wheel().clone(), rounded_up_by);
         Poll::Ready(())
     }
 
@@ -453,7 +453,7 @@ impl Timer {
             // The task is woken in any case. Without its engine, the timer starts in another one. This is asked
             // last, because the entry may be gone for the reason that the engine has just ended.
             if !shard.has_ended() {
-                let _ = self.elapse(Moment::ZERO);
+                let _ = self.elapse(Nanos(0));
             }
             return None;
         }
@@ -469,7 +469,7 @@ impl Timer {
     /// Ends the wait of a timer that is due, before the driver has come to its entry. Returns the entry's waker.
     pub(crate) fn expire(&mut self) -> Option<Waker> {
         let claim = self.take_claim()?;
-        let _ = self.elapse(Moment::ZERO);
+        let _ = self.elapse(Nanos(0));
         claim.expire()
     }
 

@@ -443,11 +443,14 @@ impl Shard {
         }
     }
 
-    /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`, which
-    /// begins at `begin`.
-    pub(crate) fn visit(&self, tick: Tick, begin: Moment, batch: usize, due: &mut Vec<Waker>) -> Turn {
+    /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`.
+    pub(crate) fn visit(&self, tick: Tick, batch: usize, due: &mut Vec<Waker>) -> Turn {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
+        // A timer that has started since the turn read the clock may have moved the hand on. What is due by the hand
+        // expires here, and would be taken for pending beyond an earlier horizon.
+        let tick = state.wheel.as_ref().map_or(tick, |wheel| tick.max(wheel.hand()));
+        let begin = self.clock.start_of(tick);
         // A turn that was cut short comes to the same tick again.
         if begin > self.horizon() {
             // Stored before spares are voided, as `SpareCounts::leave` requires.

@@ -50,7 +50,7 @@ pub(crate) fn turn(
             // Read without the lock. A timer that has just started here is either seen now, or its thread has
             // found the driver away, and left its moment with the alarm.
             if shard.next_visit() <= begin {
-                let advanced = shard.visit(tick, begin, BATCH, &mut driver.wakers);
+                let advanced = shard.visit(tick, BATCH, &mut driver.wakers);
                 if advanced.cascaded > 0 {
                     shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
                 }

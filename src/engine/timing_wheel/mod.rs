@@ -172,6 +172,11 @@ impl<T> TimingWheel<T> {
         self
     }
 
+    /// Returns the current tick. Entries that are due by then expire in the next `advance`.
+    pub(crate) fn hand(&self) -> Tick {
+        self.now
+    }
+
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

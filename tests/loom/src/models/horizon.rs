@@ -1,12 +1,13 @@
 //! The rules of the horizon: timers that are started, taken over, moved and dropped beside a turn.
 
-use std::task::Waker;
+use std::{sync::Arc, task::Waker};
 
 use super::{
     model,
-    task::Task,
+    task::{Bell, Task},
     world::{Shards, moment},
 };
+use crate::stand_in::time;
 
 #[test]
 fn timers_are_neither_early_nor_slept_through() {
@@ -16,6 +17,26 @@ fn timers_are_neither_early_nor_slept_through() {
             shards.spawn(move |shards| shards.sleep_until(tick, &mut shards.timer(tick), &Task::new()));
         }
         shards.drive(2);
+    });
+}
+
+/// The timer moves the hand to its own reading of the clock, and the turn comes to the shard with an older one.
+#[test]
+fn a_timer_that_starts_beside_a_late_turn_is_not_slept_through() {
+    model(3, || {
+        let shards = Shards::new();
+        let has_begun = Arc::new(Bell::new());
+        let begun = has_begun.clone();
+        shards.spawn(move |shards| {
+            // Its visit stays planned, so that the next one does not ask whether it is due by now.
+            shards.start(&mut shards.timer(1), Waker::noop());
+            time::go_on_to(1);
+            begun.ring();
+            shards.sleep_until(2, &mut shards.timer_since(1, 2), &Task::new());
+        });
+        has_begun.wait();
+        shards.turn_until(2);
+        shards.drive(3);
     });
 }
 
@@ -82,7 +103,7 @@ fn an_entry_that_has_woken_its_task_is_not_taken_over() {
                 task.0.wait();
             }
             // Its poll does not read the clock, and has only the horizon to go by.
-            shards.sleep_until(3, &mut shards.timer_of_the_beginning(3), &task);
+            shards.sleep_until(3, &mut shards.timer_since(0, 3), &task);
         });
         shards.drive(3);
     });

@@ -132,9 +132,9 @@ impl Shards {
         Timer::at(WheelRef::new(&self.0.shared), moment(tick), Moment::ZERO)
     }
 
-    /// Creates a timer of which no more is known than that the model has begun.
-    pub(super) fn timer_of_the_beginning(&self, tick: u64) -> Timer {
-        Timer::at(WheelRef::new(&self.0.shared), moment(tick), moment(0))
+    /// Creates a timer for tick `tick`, of which no more is known than that tick `since` has begun.
+    pub(super) fn timer_since(&self, since: u64, tick: u64) -> Timer {
+        Timer::at(WheelRef::new(&self.0.shared), moment(tick), moment(since))
     }
 
     /// Runs `sleeper` on a thread of its own, beside the turns.
@@ -175,7 +175,7 @@ impl Shards {
     /// Lets ticks go by until nobody sleeps any more: as many as `ticks`, and then one whenever a timer has
     /// been started.
     pub(super) fn drive(&self, ticks: u64) {
-        let mut tick = 0;
+        let mut tick = time::elapsed();
         while tick < ticks || self.0.sleepers.load(SeqCst) > 0 {
             if tick >= ticks {
                 self.0.bell.wait();
@@ -193,6 +193,17 @@ impl Shards {
     }
 
     pub(super) fn turn(&self) {
+        self.turn_for(self.0.alarm.now());
+    }
+
+    /// Makes a turn while time goes on, of which the turn knows nothing.
+    pub(super) fn turn_until(&self, tick: u64) {
+        let now = self.0.alarm.now();
+        time::go_on_to(tick);
+        self.turn_for(now);
+    }
+
+    fn turn_for(&self, now: Moment) {
         let Inner {
             shared,
             alarm,
@@ -201,7 +212,7 @@ impl Shards {
         } = &*self.0;
         // It has none, but its lock makes known what has been registered.
         assert!(alarm.take().is_none());
-        let next = turn(shards, alarm, shared, &mut Driver::default(), alarm.now());
+        let next = turn(shards, alarm, shared, &mut Driver::default(), now);
         assert_ne!(next, Next::More);
         self.assert_no_panic();
         self.assert_no_count_decreases();

@@ -156,7 +156,7 @@ impl<C: Connection> DelayedJobs<C> {
     /// again with `u64::MAX`.
     ///
     /// A job that is claimed or running counts, until it is finished or its lease has ended: the jobs of a
-    /// worker that has died keep their places for that long. When one ends, the next is started by whichever
+    /// worker that has died count for that long. When one ends, the next is started by whichever
     /// worker asks first, in the order in which they are due. Of jobs that run already, none ends.
     ///
     /// The setting is stored with the queue at the first use of this handle, for all programs: the last one

@@ -209,11 +209,11 @@ impl<C: Connection> Leases<C> {
     /// Several processes that want the same lease have it in turns: a lease that is released is kept for up
     /// to 1.2 s for a process that has waited for it for half a second, or has seen another process get it
     /// meanwhile. A task that waits first in its process and whose future is not polled for three seconds
-    /// loses its place there, and the lease if it was granted meanwhile.
+    /// is passed over by the others, and loses the lease if it was granted meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped midway, it loses its place in the line of this process. A lease that it may
+    /// If the future is dropped midway, it leaves the line of this process. A lease that it may
     /// have acquired is released in the background.
     ///
     /// # Panics

@@ -139,13 +139,14 @@ pub(crate) enum Finished {
     /// The job was lost before, and nothing has changed.
     Lost,
     Done,
-    /// The job waits for the next point of its grid, or another may start in its place.
-    ComesAgain,
+    /// Done, and a worker may find a job if it looks: this one at the next point of its grid, or one that may
+    /// run now that this one does not.
+    LookAgain,
 }
 
 fn finish<const N: usize>(name: &'static str, job: &JobLease, more: [Argument; N]) -> Change<Finished> {
     Change::new(name, of_holder(job, more), |answer, _| {
-        let answers = [Finished::Lost, Finished::Done, Finished::ComesAgain];
+        let answers = [Finished::Lost, Finished::Done, Finished::LookAgain];
         answers.get(answer as usize).copied()
     })
 }
@@ -305,7 +306,7 @@ mod tests {
             was_tried: false,
             due: 0,
             due_at: now,
-            overdue: Duration::ZERO,
+            late_by: Duration::ZERO,
             since: now,
         };
         let job = &*lease;

@@ -20,7 +20,7 @@ pub(crate) struct Claim {
     pub(crate) due: u64,
     /// From when on it may be delivered, and how late it was by then.
     pub(crate) due_at: Instant,
-    pub(crate) overdue: Duration,
+    pub(crate) late_by: Duration,
     /// Since when it has waited to be started, or to be received after its start.
     pub(crate) since: Instant,
 }
@@ -33,7 +33,7 @@ impl Claim {
 
     /// Returns how late the job is.
     pub(crate) fn lateness(&self, now: Instant) -> Duration {
-        self.overdue + now.saturating_duration_since(self.due_at)
+        self.late_by + now.saturating_duration_since(self.due_at)
     }
 }
 

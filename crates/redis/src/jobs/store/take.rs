@@ -138,7 +138,7 @@ fn read(answer: Value, take: &Take, until: Instant) -> Result<Taken, Error> {
             was_tried,
             due,
             due_at: instant(due),
-            overdue: Duration::from_micros(now.saturating_sub(due)),
+            late_by: Duration::from_micros(now.saturating_sub(due)),
             since: instant(due),
         });
     let undeliverable = refused.iter().map(|(id, reason)| Error::Undeliverable {

@@ -15,7 +15,7 @@ pub(super) struct Consumer {
     /// How many jobs it works on at once, if somebody has said so.
     pub(super) places: Option<usize>,
     /// Jobs that it has received, and neither finished nor begun to finish.
-    taken: usize,
+    in_hand: usize,
     /// When it received the last ones.
     received: VecDeque<Instant>,
 }
@@ -24,14 +24,14 @@ impl Consumer {
     pub(super) fn new(places: Option<usize>) -> Consumer {
         Consumer {
             places,
-            taken: 0,
+            in_hand: 0,
             received: VecDeque::with_capacity(KEPT),
         }
     }
 
     /// Records that it has received a job.
     pub(super) fn receive(&mut self, now: Instant) {
-        self.taken += 1;
+        self.in_hand += 1;
         if self.received.len() == KEPT {
             self.received.pop_front();
         }
@@ -40,14 +40,14 @@ impl Consumer {
 
     /// Records that a job has left its place.
     pub(super) fn vacate(&mut self) {
-        self.taken -= 1;
+        self.in_hand -= 1;
     }
 
     /// Returns how many jobs to start now, in addition to those on their way. A consumer that asks and has
     /// said nothing has a place for one more than it holds.
     pub(super) fn free_places(&self, on_their_way: usize) -> usize {
-        let places = self.places.unwrap_or(self.taken + 1);
-        places.saturating_sub(self.taken + on_their_way).min(STARTS)
+        let places = self.places.unwrap_or(self.in_hand + 1);
+        places.saturating_sub(self.in_hand + on_their_way).min(STARTS)
     }
 
     /// Returns when it last received a job.
@@ -76,10 +76,10 @@ mod tests {
     #[test]
     fn one_that_says_nothing_has_a_place_for_one_more() {
         let mut consumer = Consumer::new(None);
-        for taken in 0..1000 {
+        for in_hand in 0..1000 {
             assert_eq!(
-                (consumer.taken, consumer.free_places(0), consumer.free_places(1)),
-                (taken, 1, 0)
+                (consumer.in_hand, consumer.free_places(0), consumer.free_places(1)),
+                (in_hand, 1, 0)
             );
             consumer.receive(Instant::now());
         }

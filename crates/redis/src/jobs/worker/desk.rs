@@ -151,14 +151,14 @@ impl Desk {
         how: impl Fn(&Claim) -> Change<Finished>,
         claims: impl IntoIterator<Item = Claim>,
     ) {
-        let given_back = claims.into_iter().map(|claim| {
+        let operations = claims.into_iter().map(|claim| {
             self.held.remove(&claim.lease);
             let (desk, partition, change) = (self.clone(), claim.lease.partition, how(&claim));
             let again = change.clone();
-            let elsewhere = move || desk.return_elsewhere(vec![(partition, again)]);
-            self.returning(partition, change, elsewhere)
+            let elsewhere = move || desk.give_back_all_elsewhere(vec![(partition, again)]);
+            self.giving_back(partition, change, elsewhere)
         });
-        self.send(given_back.collect());
+        self.send(operations.collect());
     }
 
     /// Gives claims back when the runtime of the engine has ended.
@@ -170,28 +170,28 @@ impl Desk {
         let changes = claims
             .into_iter()
             .map(|claim| (claim.lease.partition, how(&claim)));
-        self.return_elsewhere(changes.collect());
+        self.give_back_all_elsewhere(changes.collect());
     }
 
     /// Makes changes by which claims go back, from the runtime of another worker. Without another one, the
     /// claims wait until their leases have expired.
-    fn return_elsewhere(&self, changes: Vec<(usize, Change<Finished>)>) {
+    fn give_back_all_elsewhere(&self, changes: Vec<(usize, Change<Finished>)>) {
         if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
             let changes = changes.into_iter();
-            let given_back = changes.map(|(partition, change)| self.returning(partition, change, || ()));
-            self.queue.update_all(&runtime, given_back.collect());
+            let operations = changes.map(|(partition, change)| self.giving_back(partition, change, || ()));
+            self.queue.update_all(&runtime, operations.collect());
         }
     }
 
     /// Returns the operation by which a claim goes back, and what is done if that is not answered.
-    fn returning(
+    fn giving_back(
         &self,
         partition: usize,
         change: Change<Finished>,
         if_unanswered: impl FnOnce() + Send + 'static,
     ) -> (usize, Operation) {
         let (queue, unanswered) = (self.queue.clone(), self.given_back.token());
-        let returned = move |finished: Result<Finished, Error>| {
+        let answered = move |finished: Result<Finished, Error>| {
             let _answered = unanswered;
             match finished {
                 Ok(Finished::Lost) => {}
@@ -203,7 +203,7 @@ impl Desk {
         };
         (
             partition,
-            Operation::new(change, Instant::now() + CALL_LIMIT, returned),
+            Operation::new(change, Instant::now() + CALL_LIMIT, answered),
         )
     }
 
@@ -241,9 +241,9 @@ impl Desk {
             let now = Instant::now();
             state.asked = false;
             state.consumer.receive(now);
-            let limit = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
-            if let Some(limit) = limit {
-                self.held.limit_time(&claim.lease, limit);
+            let ends = self.settings.time_limit.and_then(|limit| now.checked_add(limit));
+            if let Some(ends) = ends {
+                self.held.limit_time(&claim.lease, ends);
             }
             drop(state);
             self.notify_engine();
@@ -530,7 +530,7 @@ mod tests {
             attempts: 0,
             was_tried: false,
             due: 0,
-            overdue: Duration::ZERO,
+            late_by: Duration::ZERO,
             due_at: Instant::now(),
             since: Instant::now(),
         }

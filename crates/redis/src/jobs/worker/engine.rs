@@ -1,5 +1,5 @@
-//! `Engine`: the task of a worker. It takes jobs and holds them until they are due, and when the worker ends,
-//! it gives back what nobody works on.
+//! `Engine`: the task of a worker. It takes jobs and has them wait until they are due, and when the worker
+//! ends, it gives back what nobody works on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -146,14 +146,14 @@ impl Engine {
             // What went back has left room.
             let status = desk.status(self.takes.soon());
             self.takes.take_due(&status, now, &self.stock);
-            let next = [self.takes.next_look(), self.stock.next_return(&status, now)];
+            let next = [self.takes.next_look(), self.stock.next_give_back(&status, now)];
             let next = next
                 .into_iter()
                 .flatten()
                 .fold(desk.held.next_renewal(), Instant::min);
             tokio::select! {
                 () = desk.nearby.has_work.notified() => {}
-                due = self.stock.due() => desk.add(due),
+                due = self.stock.take_due() => desk.add(due),
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
                     desk.add(self.stock.add(claims));

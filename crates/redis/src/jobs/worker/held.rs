@@ -57,17 +57,17 @@ struct HeldLease {
     /// The entry of the claim in the wheel, while it waits until it is due.
     on_wheel: Option<Key>,
     /// Until when the job may take.
-    time_limit: Option<Instant>,
+    may_take_until: Option<Instant>,
 }
 
 impl HeldLease {
     fn is_lost(&self, now: Instant) -> bool {
-        self.lease.validity.is_lost() || self.time_limit.is_some_and(|limit| limit <= now)
+        self.lease.validity.is_lost() || self.may_take_until.is_some_and(|until| until <= now)
     }
 
     /// Returns when it will be lost unless it is renewed.
     fn end(&self) -> Instant {
-        self.time_limit
+        self.may_take_until
             .into_iter()
             .fold(self.lease.validity.until(), Instant::min)
     }
@@ -111,7 +111,7 @@ impl HeldLeases {
             lease: lease.clone(),
             is_renewing: false,
             on_wheel: None,
-            time_limit: None,
+            may_take_until: None,
         };
         self.state.lock().leases.insert(address(lease), held);
     }
@@ -127,7 +127,7 @@ impl HeldLeases {
     pub(super) fn limit_time(&self, lease: &Arc<JobLease>, until: Instant) {
         let mut state = self.state.lock();
         if let Some(held) = state.leases.get_mut(&address(lease)) {
-            held.time_limit = Some(until);
+            held.may_take_until = Some(until);
             state.expire_at = state.expire_at.min(until);
         }
     }
@@ -192,18 +192,18 @@ impl HeldLeases {
         }
         let renewals = to_renew
             .into_iter()
-            .map(|(job, limit)| (job.partition, self.renewal(job, limit)));
+            .map(|(job, may_take_until)| (job.partition, self.renewal(job, may_take_until)));
         (
             renewals.collect(),
             lost.iter().filter_map(|held| held.on_wheel).collect(),
         )
     }
 
-    /// Returns the renewal of a job that may take until `limit`.
-    fn renewal(self: &Arc<Self>, job: Arc<JobLease>, limit: Option<Instant>) -> Operation {
+    /// Returns the renewal of a job that may take until that time.
+    fn renewal(self: &Arc<Self>, job: Arc<JobLease>, may_take_until: Option<Instant>) -> Operation {
         let until = job.validity.until();
         let mut lease = self.lease;
-        if limit.is_some_and(|limit| limit <= until) {
+        if may_take_until.is_some_and(|end| end <= until) {
             // One that lasts for as long as the job may take is not extended.
             let left = until.saturating_duration_since(Instant::now());
             lease = lease.min(left + margin(lease, self.wheel.tick_duration()));
@@ -252,7 +252,7 @@ impl State {
             if mem::replace(&mut held.is_renewing, true) {
                 was_renewing = true;
             } else {
-                begun.push((held.lease.clone(), held.time_limit));
+                begun.push((held.lease.clone(), held.may_take_until));
             }
         }
         if mem::take(&mut self.may_be_cancelled) && was_renewing {

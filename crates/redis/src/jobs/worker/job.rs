@@ -188,7 +188,7 @@ impl Job {
         if was_held && finished == Finished::Lost {
             queue.nearby.stats.lost.increment();
         }
-        if finished == Finished::ComesAgain {
+        if finished == Finished::LookAgain {
             // The next take says when.
             queue.expect_job(lease.partition, Duration::ZERO);
         }

@@ -76,7 +76,7 @@ impl Stock {
     }
 
     /// Waits until claims are due. Those that are due at the same tick are returned together.
-    pub(super) async fn due(&mut self) -> Vec<Claim> {
+    pub(super) async fn take_due(&mut self) -> Vec<Claim> {
         poll_fn(|cx| self.poll_due(cx)).await
     }
 
@@ -155,7 +155,7 @@ impl Stock {
     }
 
     /// Returns when something may have to go back next.
-    pub(super) fn next_return(&self, status: &Status, now: Instant) -> Option<Instant> {
+    pub(super) fn next_give_back(&self, status: &Status, now: Instant) -> Option<Instant> {
         let busy_from = |long| status.received_at.map(|at| at + long).filter(|at| *at > now);
         let ready = (status.ready > 0).then(|| {
             let unasked = busy_from(UNASKED).unwrap_or(now + UNASKED);

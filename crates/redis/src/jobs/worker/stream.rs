@@ -137,11 +137,11 @@ impl fmt::Debug for WorkerBuilder {
 /// is not received within 200 ms, or sooner if the consumer works on others and does not poll, waits again
 /// with no attempt counted.
 ///
-/// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their
-/// holders and are still renewed. A worker that is not polled returns the jobs that were claimed for it 50 ms
-/// after it has yielded one, and claims no more until it is polled again. Jobs that it holds ahead of their
-/// due time go back after 5 ms, unless it has yielded jobs so fast that the next one would come within 20 ms
-/// and two round trips.
+/// Dropping a worker gives its claimed jobs back to the queue. The jobs that it has yielded remain with their
+/// holders and are still renewed. A worker that is not polled gives back the jobs that were claimed for it 50
+/// ms after it has yielded one, or within 300 ms if it has yielded none, and claims no more until it is polled
+/// again. Jobs that it has claimed ahead of their due time go back after 5 ms, unless it has yielded jobs so
+/// fast that the next one would come within 20 ms and two round trips.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
     pub(super) desk: Arc<Desk>,

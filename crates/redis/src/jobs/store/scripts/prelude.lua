@@ -7,22 +7,22 @@
 --   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
 --   running  was delivered; the score is the end of the lease
 --   dead     ran out of attempts, or was buried; the score is when
--- `state` holds "holder attempts due max_attempts error" for each job that is claimed, was ever started or has
+-- `state` has "holder attempts due max_attempts error" for each job that is claimed, was ever started or has
 -- failed: the holder is the name of the take that has claimed the job, "-" while nobody holds it, and begins
 -- with "!" once a job that runs has been cancelled; `max_attempts` is the number of attempts under which it was
 -- started last, "-" for one that was never delivered or has failed for its payload since; the error is that of
 -- its last attempt, and may be missing.
--- `repeats` holds the grid of each job that comes again after it was done: its first point, and its period.
--- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a
+-- `repeats` has the grid of each job that comes again after it was done: its first point, and its period.
+-- `watching` and `idle` have the workers that listen and have room for a job; the score is until when a
 -- worker counts as there. Those in `watching`, a few, look when a job becomes due and are told of one that is
 -- due earlier. Those in `idle` are told when one of the few has no more room. So a due job costs a few takes,
 -- however many workers are idle.
--- `settings` holds "paused" while no job may start, "running": how many may run at once, unless any
+-- `settings` has "paused" while no job may start, "running": how many may run at once, unless any
 -- number may, and "keep": how many dead jobs are kept, and for how long.
--- `last_calls` holds the last call of each sender: its name, its time and its answer. A call that is sent
+-- `last_calls` has the last call of each sender: its name, its time and its answer. A call that is sent
 -- again answers as it did at first. One that finds another call than those that may precede it is refused: it
 -- comes late, behind its successor, or its sender is a copy of another.
--- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves
+-- In a cluster, each key also has an entry of nobody, NOBODY, so that it always exists: while a slot moves
 -- to another node, Redis runs no script with a key that does not.
 local due, claimed, running, dead, state, payload, watching, idle, repeats, settings, last_calls = unpack(KEYS)
 local sequence, channel = unpack(ARGV)

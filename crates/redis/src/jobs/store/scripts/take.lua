@@ -40,9 +40,9 @@ local SEEN_FOR = 5500000
 -- How much later than those that watch the first of few idle workers looks, and each further one.
 local OVERDUE, APART = 400000, 50000
 
--- Returns how many workers watch, without those that have no connection any more. In a cluster it may be to
--- another node.
-local function watchers()
+-- Removes the workers that watch and have no connection any more, and returns how many are left. In a cluster
+-- it may be to another node.
+local function remove_dead_watchers()
   local here = call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, WATCHERS)
   local gone = {}
   for _, other in ipairs(here) do
@@ -64,7 +64,7 @@ local function enlist(given)
       if gone[1] then call('ZREM', set, unpack(gone)) end
     end
     listed = 'listed'
-    if call('ZSCORE', watching, worker) or watchers() < WATCHERS then
+    if call('ZSCORE', watching, worker) or remove_dead_watchers() < WATCHERS then
       call('ZADD', watching, exact(now + SEEN_FOR), worker)
       call('ZREM', idle, worker)
       return true

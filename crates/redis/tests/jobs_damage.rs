@@ -172,12 +172,14 @@ fn stored(server: &Server) -> Vec<Option<Vec<u8>>> {
     jobs.map(|what| server.command(&["DUMP", &key(what)])).collect()
 }
 
-/// Keys that a call which changes something may do without.
-fn are_not_needed(call: &str) -> &'static [&'static str] {
-    match call {
-        "schedule" => &["claimed", "running", "dead", "state", "repeats"],
-        "repeat" => &["dead"],
-        "done" => &["claimed", "dead"],
+/// Keys that a call which changes something may do without. With a `max_running`, a call that may make room for
+/// another job counts what runs and what is claimed.
+fn are_not_needed(call: &str, has_max_running: bool) -> &'static [&'static str] {
+    match (call, has_max_running) {
+        ("schedule", false) => &["claimed", "running", "dead", "state", "repeats"],
+        ("schedule", true) => &["dead", "state", "repeats"],
+        ("repeat", _) | ("done", true) => &["dead"],
+        ("done", false) => &["claimed", "dead"],
         _ => &[],
     }
 }
@@ -186,9 +188,14 @@ fn are_not_needed(call: &str) -> &'static [&'static str] {
 /// call that only reads says so or does not need that key.
 #[tokio::test]
 async fn each_call_beside_each_key_of_another_type() {
-    for what in KEYS {
+    for (what, has_max_running) in KEYS.into_iter().flat_map(|what| [(what, false), (what, true)]) {
         let server = Server::start();
         let jobs = unnotified(server.connect().await);
+        let jobs = if has_max_running {
+            jobs.max_running(10)
+        } else {
+            jobs
+        };
         for id in ["dead", "done", "retried", "snoozed", "buried"] {
             assert!(jobs.schedule(id, NOW, b"kept").await.unwrap());
         }
@@ -196,6 +203,7 @@ async fn each_call_beside_each_key_of_another_type() {
         assert!(next(&mut worker).await.bury().await.unwrap());
         let [done, retried, snoozed, buried] = next_jobs(&mut worker).await;
         worker.close().await;
+        assert!(jobs.schedule("due", NOW, b"kept").await.unwrap());
         assert!(jobs.schedule("waiting", HOUR, b"kept").await.unwrap());
         let _ = jobs.repeat("repeated", HOUR, HOUR, b"kept").await.unwrap();
 
@@ -209,7 +217,11 @@ async fn each_call_beside_each_key_of_another_type() {
         let reschedule = jobs.reschedule("waiting", HOUR / 2);
         // Those that do not need the key are not made.
         let changes: [(&str, BoxFuture<'_, Result<(), Error>>); 15] = [
-            ("schedule", jobs.schedule("new", HOUR, b"").map_ok(drop).boxed()),
+            // Before the first that is due, of which workers are told.
+            (
+                "schedule",
+                jobs.schedule_at("new", UNIX_EPOCH, b"").map_ok(drop).boxed(),
+            ),
             ("repeat", repeat.map_ok(drop).boxed()),
             ("reschedule", reschedule.map_ok(drop).boxed()),
             ("cancel", jobs.cancel("waiting").map_ok(drop).boxed()),
@@ -226,7 +238,7 @@ async fn each_call_beside_each_key_of_another_type() {
             ("bury", buried.bury().map_ok(drop).boxed()),
         ];
         for (call, outcome) in changes {
-            if are_not_needed(call).contains(&what) {
+            if are_not_needed(call, has_max_running).contains(&what) {
                 continue;
             }
             let error = outcome.await.expect_err(call);
@@ -253,7 +265,7 @@ async fn each_call_beside_each_key_of_another_type() {
         if had_it {
             let _: () = server.command(&["RENAME", "saved", &key(what)]);
         }
-        assert_eq!(counts(&jobs).await, [2, 4, 1], "{what}");
+        assert_eq!(counts(&jobs).await, [3, 4, 1], "{what}");
         assert_eq!(jobs.cancel("waiting").await.unwrap(), Cancelled::Waiting);
     }
 }

@@ -38,11 +38,16 @@ end
 local now = clock()
 
 -- Where another program has written to one of the keys, a script would stop halfway. So each key is read or
--- has its type looked at before anything is written: these three here, others by what each script reads, and
--- the rest by `wrong_type`, which costs a call for each key.
+-- has its type looked at before anything is written: these here, others by what each script reads, and the rest
+-- by `wrong_type`, which costs a call for each key.
 local paused, most_running = unpack(call('HMGET', settings, 'paused', 'running'))
 local is_paused = paused ~= false
 local idle_workers = call('ZCOUNT', idle, '-inf', '(+inf')
+-- What these have is counted after the writes.
+if most_running then
+  call('ZCARD', running)
+  call('ZCARD', claimed)
+end
 local past, last_answer = match(call('HGET', last_calls, sender) or '', '^(%S+) %d+ (.*)$')
 local is_resent = past == name
 local is_late = past and not is_resent and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)

@@ -116,6 +116,30 @@ async fn a_large_job_that_takes_too_long_dies_alone() {
     large_job(|jobs| jobs.max_payload(16 * MIB).answer_within(300 * MS), false).await;
 }
 
+/// Redis ends the connection of a client to which an answer is larger than it may be.
+#[tokio::test]
+async fn a_large_job_whose_answer_ends_the_connection_dies_alone() {
+    let server = Server::start();
+    let direct = server.queue().await;
+    plant(&server, 0, b"large", &vec![7; 2 * MIB]).await;
+    put(&direct, ["small"], NOW).await;
+    let _: () = server.command(&["CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0"]);
+    let jobs = unnotified(Reconnecting::of(server.client())).max_payload(4 * MIB);
+    let mut worker = jobs.answer_within(300 * MS).worker().attempts(4).start();
+    let (seen, _) = do_jobs(&mut worker, 1).await;
+    assert!(seen.contains("small"), "{seen:?}");
+    let each_counts = async {
+        loop {
+            let error = next_error(&mut worker).await;
+            assert_is!(error, Error::Undeliverable { id, .. } if id == "large");
+        }
+    };
+    tokio::select! {
+        () = each_counts => {}
+        () = counts_become(&direct, [0, 0, 1]) => {}
+    }
+}
+
 /// More of them than a worker prefetches, all due before the small ones.
 #[tokio::test]
 async fn large_jobs_that_cannot_be_fetched_let_others_pass() {

@@ -116,7 +116,10 @@ impl Stock {
             Ok(None) => {
                 self.desk.held.remove(&claim.lease);
             }
-            Err(error) if error.is_unanswered() => self.count_unfetched(claim),
+            // Redis ends the connection of a client to which an answer is larger than it may be.
+            Err(error) if error.is_unanswered() || error.is_broken_connection() => {
+                self.count_unfetched(claim)
+            }
             Err(error) => {
                 self.desk.report(error);
                 self.desk.give_back(give_back, [claim]);

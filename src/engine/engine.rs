@@ -13,6 +13,7 @@ use std::{
     collections::HashMap,
     future::poll_fn,
     hash::{BuildHasherDefault, DefaultHasher},
+    ptr,
     task::{Poll, Wake, Waker},
     time::Duration,
 };
@@ -84,28 +85,33 @@ impl Engine {
         let engine = Engine::new(shared, runtime, origin, timers);
         let waker = Waker::from(engine.clone());
         engine.alarm.set_up(runtime, kernel_timer, waker);
+        let task = EngineTask {
+            engine: engine.clone(),
+        };
+        // Before others can find the engine, which its task tells of the runtime's end. No lock is held here, because a
+        // runtime that is shutting down drops the task at once.
+        runtime.spawn(task.run());
         let key = (shared.wheel, engine.runtime);
         let mut engines = engines();
+        // Another thread has been faster. The task of this engine finds it ended, and returns.
         if let Some(other) = engines.get(&key).cloned() {
-            // Another thread has been faster. This engine's waker keeps it until its seat is gone.
             drop(engines);
-            drop(engine.alarm.take_down());
+            engine.end();
             return Ok(other);
+        }
+        // What has ended must not enter the list, because nothing would take it out. Either the runtime's timers
+        // have ended since the task was spawned, or the task has found nobody who uses the engine. In that case
+        // the caller's timer finds its shard ended, and begins another engine.
+        if engine.alarm.has_ended() {
+            return if engine.alarm.is_closing() {
+                Err(timers)
+            } else {
+                Ok(engine)
+            };
         }
         engines.insert(key, engine.clone());
         drop(engines);
         events::engine_changed(shared.name(), "started");
-        let task = EngineTask {
-            engine: engine.clone(),
-        };
-        // A runtime that is shutting down drops the task at once, which may end the engine. So it is in the list
-        // by now, from which its end takes it out, and no lock is held.
-        runtime.spawn(task.run());
-        // It may also have ended because nobody uses it. In that case the caller's timer finds its shard ended, and
-        // begins another engine.
-        if engine.alarm.has_ended() && engine.alarm.is_closing() {
-            return Err(timers);
-        }
         Ok(engine)
     }
 
@@ -188,7 +194,10 @@ impl Engine {
             return;
         };
         let mut wakers = Vec::new();
-        let _listed = engines.remove(&(self.shared.wheel, self.runtime));
+        let key = (self.shared.wheel, self.runtime);
+        // Another thread may have begun the engine that is in the list.
+        let is_listed = engines.get(&key).is_some_and(|engine| ptr::eq(&**engine, self));
+        let removed = is_listed.then(|| engines.remove(&key)).flatten();
         for shard in existing(&self.shards) {
             shard.end(&mut wakers);
         }
@@ -200,7 +209,9 @@ impl Engine {
         // So that the task returns, and gives up its reference to this engine.
         self.alarm.task_notify.notify_one();
         wake_all(&mut wakers, &self.shared);
-        events::engine_changed(self.shared.name(), "ended");
+        if removed.is_some() {
+            events::engine_changed(self.shared.name(), "ended");
+        }
     }
 }
 

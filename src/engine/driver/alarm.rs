@@ -344,7 +344,10 @@ impl Alarm {
         self.is_closing.store(true, Ordering::Relaxed);
         // A thread that had this lock before did not know, and set the timer to the next turn or to nothing.
         let mut guard = lock(&self.seat);
-        self.set_until_it_waits(guard.as_mut()?)
+        // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer
+        // is set again.
+        let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.source.jumps();
+        self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
     /// Sets the timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a test
@@ -410,7 +413,9 @@ impl Alarm {
                 // on since `at` was computed, and may do so again.
                 SetOutcome::HasPassed => {
                     // A paused clock may stand still for as long as this thread runs, so the task looks now.
-                    self.task_notify.notify_one();
+                    if self.source.jumps() {
+                        self.task_notify.notify_one();
+                    }
                     self.store_at(seat, self.now().after(PAUSE));
                 }
             }

@@ -80,7 +80,7 @@ impl TokioTimer {
     }
 
     pub(super) fn is_set_to(&self, at: Moment) -> bool {
-        self.at == at
+        self.at == at && at != Moment::NEVER
     }
 
     /// Resets the timer to `at`, whether or not the timers of the runtime have ended.

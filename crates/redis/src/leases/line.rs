@@ -98,6 +98,8 @@ pub(super) struct PassedOver;
 #[derive(Default)]
 struct FollowUp {
     waker: Option<Waker>,
+    /// A waker that another has replaced. Its drop may drop a task, and so another waiter.
+    replaced: Option<Waker>,
     undo: Option<Undo>,
 }
 
@@ -194,9 +196,9 @@ impl Line {
 
     /// Records that a waiter is polled. Returns when it has to look again unless it is the first, and what
     /// follows where it has passed over the first, which is not polled.
-    fn polled(&mut self, number: u64, waker: &Waker, now: Instant) -> (Option<Instant>, FollowUp) {
+    fn polled(&mut self, number: u64, waker: Waker, now: Instant) -> (Option<Instant>, FollowUp) {
         let is_first = self.is_first(number);
-        let follow_up = if !is_first && self.alive_at + self.patience <= now {
+        let mut follow_up = if !is_first && self.alive_at + self.patience <= now {
             self.pass_over_first(now)
         } else {
             FollowUp::default()
@@ -205,7 +207,7 @@ impl Line {
         let position = position.unwrap_or_default();
         if let Some(own) = self.tasks.get_mut(position) {
             own.is_absent = false;
-            own.waker = Some(waker.clone());
+            follow_up.replaced = own.waker.replace(waker);
         }
         if position == 0 {
             self.alive_at = now;
@@ -241,6 +243,7 @@ impl Line {
         self.patience = STALE_ONCE_WOKEN;
         FollowUp {
             waker: self.wake_first(now),
+            replaced: None,
             undo,
         }
     }
@@ -266,7 +269,8 @@ impl Waiter<'_> {
         poll_fn(|cx| {
             loop {
                 let now = Instant::now();
-                let (look_at, follow_up) = self.with(|line| line.polled(self.number, cx.waker(), now));
+                let waker = cx.waker().clone();
+                let (look_at, follow_up) = self.with(|line| line.polled(self.number, waker, now));
                 follow_up.act();
                 let Some(look_at) = look_at else {
                     return Poll::Ready(());
@@ -372,13 +376,15 @@ impl Waiter<'_> {
     /// until another waiter is first.
     pub(super) async fn released(&self) {
         poll_fn(|cx: &mut Context<'_>| {
-            self.with(|line| {
+            let waker = cx.waker().clone();
+            // The waker that is not needed is dropped with the lock released.
+            let (poll, _unneeded) = self.with(|line| {
                 if !line.is_first(self.number) || mem::take(&mut line.is_released) {
-                    return Poll::Ready(());
+                    return (Poll::Ready(()), Some(waker));
                 }
-                line.task(self.number).waker = Some(cx.waker().clone());
-                Poll::Pending
-            })
+                (Poll::Pending, line.task(self.number).waker.replace(waker))
+            });
+            poll
         })
         .await;
     }
@@ -443,8 +449,16 @@ impl Drop for Waiter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::{
+        sync::{
+            atomic::{AtomicBool, Ordering},
+            mpsc,
+        },
+        task::Wake,
+        thread,
+    };
 
+    use tokio::runtime::Builder;
     use tokio_test::{assert_pending, assert_ready, task};
 
     use super::*;
@@ -589,5 +603,37 @@ mod tests {
         assert_pending!(waiting.poll());
         waiters.released("a");
         assert!(waiting.is_woken());
+    }
+
+    /// A task's waker may be all that keeps the task, and so another waiter.
+    #[test]
+    fn a_waker_that_drops_a_waiter_is_dropped_with_the_lines_unlocked() {
+        struct Keeps(#[expect(dead_code)] Mutex<Waiter<'static>>);
+        impl Wake for Keeps {
+            fn wake(self: Arc<Self>) {}
+        }
+        fn poll(future: impl Future, waker: &Waker) {
+            let polled = pin!(future).poll(&mut Context::from_waker(waker));
+            assert!(polled.is_pending());
+        }
+        let (unlocked, waits) = mpsc::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+            let _entered = runtime.enter();
+            let waiters: &Waiters = Box::leak(Box::default());
+            let keeps = || {
+                let kept = Mutex::new(waiters.waiter("b".into()));
+                Waker::from(Arc::new(Keeps(kept)))
+            };
+            let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
+            poll(second.first(), &keeps());
+            poll(second.first(), Waker::noop());
+            poll(first.released(), &keeps());
+            poll(first.released(), Waker::noop());
+            unlocked.send(()).unwrap();
+        });
+        waits
+            .recv_timeout(Duration::from_secs(30))
+            .expect("a waker was dropped with the lines locked");
     }
 }

@@ -15,7 +15,7 @@ use redis::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-use super::connection::{Connection, broken};
+use super::connection::{Connection, broken, guarded};
 use crate::{
     mutex::Mutex,
     per_runtime::{Guard, PerRuntime, Running},
@@ -57,7 +57,7 @@ pub struct Reconnecting<C = MultiplexedConnection> {
 type Connecting<C> = Shared<BoxFuture<'static, RedisResult<C>>>;
 
 struct Connections<C> {
-    connect: Box<dyn Fn() -> BoxFuture<'static, RedisResult<C>> + Send + Sync>,
+    connect: Arc<dyn Fn() -> BoxFuture<'static, RedisResult<C>> + Send + Sync>,
     by_runtime: PerRuntime<Current<C>>,
 }
 
@@ -159,7 +159,7 @@ impl<C: Connection> Reconnecting<C> {
     {
         Reconnecting {
             shared: Arc::new(Connections {
-                connect: Box::new(move || connect().boxed()),
+                connect: Arc::new(move || connect().boxed()),
                 by_runtime: PerRuntime::default(),
             }),
             silence: Duration::from_secs(2),
@@ -205,9 +205,14 @@ impl<C: Connection> Reconnecting<C> {
             return Err(io::Error::other("there is no Tokio runtime").into());
         };
         let Connections { connect, by_runtime } = &*self.shared;
-        let make = || Current {
-            connection: connect().shared(),
-            health: Arc::default(),
+        let make = || {
+            let connect = connect.clone();
+            Current {
+                // `connect` is called when this is polled, because it may block or panic, and the connections
+                // of all runtimes are locked here.
+                connection: guarded(async move { connect().await }).boxed().shared(),
+                health: Arc::default(),
+            }
         };
         // For as long as the runtime.
         let last = |guard: Guard<Current<C>>| pending().map(move |()| drop(guard));
@@ -353,5 +358,79 @@ impl<C> fmt::Debug for Reconnecting<C> {
         f.debug_struct("Reconnecting")
             .field("silence", &self.silence)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::ready,
+        sync::{
+            atomic::{AtomicUsize, Ordering},
+            mpsc::{Receiver, channel},
+        },
+        thread,
+    };
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Makes a request on a runtime of its own, and returns what receives its error.
+    fn ask(connection: &Reconnecting) -> Receiver<RedisError> {
+        let (connection, (answer, answered)) = (connection.clone(), channel());
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+            let asked = connection.request(async |_| Ok(()));
+            answer.send(runtime.block_on(asked).unwrap_err())
+        });
+        answered
+    }
+
+    fn refused() -> RedisResult<MultiplexedConnection> {
+        Err(broken(io::ErrorKind::Other, "refused"))
+    }
+
+    #[test]
+    fn a_closure_that_blocks_stops_no_other_runtime() {
+        let (begin, begun) = channel();
+        let (release, released) = channel::<()>();
+        let (calls, released) = (AtomicUsize::new(0), Mutex::new(released));
+        let connection = Reconnecting::new(move || {
+            if calls.fetch_add(1, Ordering::Relaxed) == 0 {
+                begin.send(()).unwrap();
+                let _ = released.lock().recv();
+            }
+            ready(refused())
+        });
+        let blocked = ask(&connection);
+        begun.recv_timeout(PATIENCE).unwrap();
+        let other = ask(&connection).recv_timeout(PATIENCE);
+        assert!(
+            other
+                .expect("it waits for the other")
+                .to_string()
+                .contains("refused")
+        );
+        release.send(()).unwrap();
+        assert!(blocked.recv_timeout(PATIENCE).is_ok());
+    }
+
+    #[test]
+    fn a_closure_that_panics_is_called_again() {
+        let calls = AtomicUsize::new(0);
+        let connection = Reconnecting::new(move || {
+            let calls = calls.fetch_add(1, Ordering::Relaxed);
+            assert!(calls > 1, "a panic of the test");
+            ready(refused())
+        });
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        for expected in ["panicked", "panicked", "refused"] {
+            let asked = connection.request(async |_| Ok(()));
+            let error = runtime.block_on(asked).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

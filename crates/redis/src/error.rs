@@ -51,7 +51,7 @@ pub enum Error {
     /// A key of this crate holds a value of another type, or one that is none of this crate's, because
     /// another program has written to it.
     WrongType {
-        /// The keys of the call, which include that key.
+        /// That key alone, or the keys of the call, which include it, where Redis does not say which it is.
         keys: Vec<String>,
     },
     /// The queue was created with another number of partitions.
@@ -179,9 +179,10 @@ impl Error {
                  allowed is \"noeviction\""
             ),
             Error::WrongType { keys } => {
+                let one_of = if keys.len() > 1 { "one of " } else { "" };
                 let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
                 format!(
-                    "something else has written to a key of ours, one of {}: it holds a value of another type",
+                    "something else has written to a key of ours, {one_of}{}: it holds a value of another type",
                     keys.join(", ")
                 )
             }
@@ -192,7 +193,10 @@ impl Error {
                 format!("the job {id:?} could not be delivered: {reason}")
             }
             Error::Wheel(error) => format!("the wheel refused: {error}"),
-            Error::NoRuntime => "the runtime on which it was started has been shut down".to_owned(),
+            Error::NoRuntime => {
+                "the runtime on which it was started has been shut down, or there is no current runtime"
+                    .to_owned()
+            }
         }
     }
 }
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn a_text_is_padded_to_its_width() {
         let error = Error::NoRuntime;
-        assert_eq!(format!("{error:>60}|").len(), 61);
+        assert_eq!(format!("{error:>100}|").len(), 101);
         assert_eq!(format!("{error:.11}|"), "the runtime|");
     }
 }

@@ -125,9 +125,13 @@ impl Call {
     /// Returns the error of a call for that of its connection.
     pub(crate) fn error(&self, error: RedisError) -> Error {
         match error.code() {
-            Some("WRONGTYPE") => Error::WrongType {
-                keys: self.keys.clone(),
-            },
+            Some("WRONGTYPE") => {
+                // Of a script that has looked for it, the error names the key.
+                let named = self.keys.iter().find(|key| error.detail() == Some(key));
+                Error::WrongType {
+                    keys: named.map_or_else(|| self.keys.clone(), |key| vec![key.clone()]),
+                }
+            }
             _ => Error::Redis(error),
         }
     }

@@ -202,9 +202,11 @@ impl Shard {
     #[cold]
     fn catch_up(&self, wheel: &mut TimingWheel<Waker>) {
         // The timer's own reading may be of another runtime's clock, which a test has moved ahead of this one. A
-        // hand ahead of the clock would have timers expire early, and leave their keys void.
-        wheel.catch_up(self.clock.tick_at(self.alarm.now()));
-        self.note_hand(wheel);
+        // hand ahead of the clock would have timers expire early.
+        if let Some(now) = self.alarm.own_now() {
+            wheel.catch_up(self.clock.tick_at(now));
+            self.note_hand(wheel);
+        }
     }
 
     fn note_hand(&self, wheel: &TimingWheel<Waker>) {
@@ -443,7 +445,8 @@ impl Shard {
         }
     }
 
-    /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`.
+    /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`, or by the
+    /// hand of the wheel.
     pub(crate) fn visit(&self, tick: Tick, batch: usize, due: &mut Vec<Waker>) -> Turn {
         let mut guard = lock(&self.state);
         let state = &mut *guard;

@@ -251,7 +251,9 @@ impl Shared {
         if let Some(given) = self.builder_runtime.as_ref().filter(|given| given.id == runtime) {
             given.has_ended.store(true, Ordering::Relaxed);
             // The runtime's descriptors are open for as long as there is a handle.
-            drop(lock(&given.handle).take());
+            // It is dropped with no lock held, because the last one drops callbacks of the user's.
+            let handle = lock(&given.handle).take();
+            drop(handle);
         }
     }
 

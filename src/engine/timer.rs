@@ -340,7 +340,7 @@ impl Timer {
         // Not in the shard of this thread, because a timer stays in the runtime that polled it first. It leaves no
         // spare, because the task that polls now may be one of another runtime.
         let place = (claim.shard.clone(), OnLeave::Cancel);
-        // The horizon serves as a reading of the clock, because it is the moment of the last turn.
+        // The horizon serves as a reading of the clock, because it has passed.
         let reading = Reading::earlier(horizon.min(since));
         self.start_in(place, WakerId::of_clone(waker), self.deadline, reading)
     }

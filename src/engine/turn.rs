@@ -24,7 +24,7 @@ const BATCH: usize = 256;
 const SLICE: usize = 1024;
 const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
-/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next
+/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are mostly left to the next
 /// turn, because in a storm a turn would otherwise never end.
 pub(crate) fn turn(
     shards: &[OnceLock<Arc<Shard>>],

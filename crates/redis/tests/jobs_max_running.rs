@@ -74,24 +74,30 @@ async fn a_number_that_is_changed_counts_from_then_on() {
     drop((fourth, rest));
 }
 
-/// Who has room for it hears of it, though it may not run yet.
+/// Who has room hears of it from the end of the job that runs, and not when it is scheduled.
 #[tokio::test]
 async fn what_is_scheduled_while_no_more_may_run_comes_when_it_is_due() {
-    let server = Server::start();
-    let jobs = server.queue().await.max_running(1);
-    let mut worker = jobs.worker().lease(HOUR).concurrency(2).start();
-    // It listens by then, and does not look again for five seconds.
-    idle_until(&mut worker, sleep(300 * MS)).await;
-    put(&jobs, ["first"], NOW).await;
-    let first = next(&mut worker).await;
-    idle_until(&mut worker, sleep(300 * MS)).await;
-    put(&server.queue().await, ["second"], SECOND).await;
-    idle_until(&mut worker, sleep(300 * MS)).await;
-    done(first).await;
-    let second = next(&mut worker).await;
-    let late = server.time().duration_since(second.due()).unwrap();
-    assert!(late < 2 * SECOND, "{late:?}");
-    done(second).await;
+    for look_ahead in [Duration::ZERO, 10 * SECOND] {
+        let server = Server::start();
+        let jobs = server.queue().await.max_running(1);
+        let worker = jobs.worker().lease(HOUR).concurrency(2);
+        let mut worker = worker.look_ahead(look_ahead).start();
+        // It listens by then, and does not look again for five seconds.
+        idle_until(&mut worker, sleep(300 * MS)).await;
+        put(&jobs, ["first"], NOW).await;
+        let first = next(&mut worker).await;
+        idle_until(&mut worker, sleep(300 * MS)).await;
+        let other = server.queue().await;
+        put(&other, ["cancelled"], NOW).await;
+        put(&other, ["second"], SECOND).await;
+        idle_until(&mut worker, sleep(300 * MS)).await;
+        assert_eq!(other.cancel("cancelled").await.unwrap(), Cancelled::Waiting);
+        done(first).await;
+        let second = next(&mut worker).await;
+        let late = server.time().duration_since(second.due()).unwrap();
+        assert!(late < 2 * SECOND, "{late:?}");
+        done(second).await;
+    }
 }
 
 /// A holder that dies keeps its places until its leases end, and then they are another's.

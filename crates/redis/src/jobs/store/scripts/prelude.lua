@@ -261,11 +261,8 @@ end
 -- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left
 -- that watches.
 local function hint()
-  if left_in(running, claimed) == 0 then
-    -- The end of one tells of the jobs that are due by then, and of no other.
-    local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
-    if is_paused or not first or first <= now then return end
-  end
+  -- The end of a job tells of others where no more may run.
+  if left_in(running, claimed) == 0 then return end
   local heard = 0
   for _, worker in ipairs(call('ZRANGE', watching, exact(now), '(+inf', 'BYSCORE', 'LIMIT', 0, 2 * WATCHERS + 1)) do
     local reached = publish(worker)

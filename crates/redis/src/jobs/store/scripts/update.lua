@@ -14,6 +14,8 @@ local wake, renew = false, false
 -- Whether a job may have stopped running or being claimed, and the changes of the batch by which its holder
 -- has let it go.
 local freed, ended = false, {}
+-- Nobody was told of what is due later while no more might run.
+local was_full = most_running and left_in(running, claimed) == 0
 
 -- Workers look again when there is another first one.
 local function wake_if_first(id)
@@ -332,9 +334,9 @@ local wrong = not other and wrong_type({ due, running, watching }, { payload })
 if wrong then return wrong end
 carry_out()
 -- What waited for one of them to end may start now, in the process that has ended it or in another.
-if most_running and (freed or ended[1]) then
+if most_running and (freed or ended[1]) and left_in(running, claimed) > 0 then
   local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
-  if first and first <= now and left_in(running, claimed) > 0 then
+  if first and (was_full or first <= now) then
     wake = true
     for _, change in ipairs(ended) do
       if answers[change] == '1' then answers[change] = '2' end

@@ -304,6 +304,12 @@ async fn handlers_fail_with_whatever_they_like() {
         2,
         "the handler panicked: it has no text"
     );
+    fails_with!(
+        JobError::bury(Unspeakable),
+        JobError,
+        1,
+        "the handler panicked: it has no text"
+    );
     fails_with!("ж".repeat(4000), String, 2, "ж".repeat(512));
     let dead = jobs.dead(10).await.unwrap();
     let after = server.time();

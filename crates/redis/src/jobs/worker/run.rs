@@ -5,7 +5,7 @@ use std::{
     error, fmt,
     future::{IntoFuture, pending},
     io,
-    panic::AssertUnwindSafe,
+    panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -330,9 +330,6 @@ impl Drop for Attempted {
     }
 }
 
-/// The error of a handler, and its text.
-type Failure = (Cause, String);
-
 impl Attempt {
     async fn run(self, job: Arc<Job>) {
         let job = Attempted(job);
@@ -342,14 +339,18 @@ impl Attempt {
     async fn attempt(self, job: &Arc<Job>) {
         let handler = async {
             let error = (self.handler)(job.clone()).await.err()?;
-            // Its `Display` may panic, too.
-            let text = error.to_string();
+            // Its `Display` may panic, too, which changes nothing of what it asks for.
+            let text = panic::catch_unwind(AssertUnwindSafe(|| error.to_string()));
+            let text = text.unwrap_or_else(|panic| panicked(&*panic));
             Some((error, text))
         };
         let failure = tokio::select! {
             biased;
             outcome = AssertUnwindSafe(handler).catch_unwind() => {
-                outcome.unwrap_or_else(|panic| Some(panicked(&*panic)))
+                outcome.unwrap_or_else(|panic| {
+                    let text = panicked(&*panic);
+                    Some((text.clone().into(), text))
+                })
             }
             () = job.lost() => {
                 tracing::warn!(job = job.id(), attempt = job.attempt(), "a job was lost while its handler ran");
@@ -395,7 +396,6 @@ impl Attempt {
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Failure {
-    let text = format!("the handler panicked: {}", panic_text(panic).unwrap_or_default());
-    (text.clone().into(), text)
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    format!("the handler panicked: {}", panic_text(panic).unwrap_or_default())
 }

@@ -597,8 +597,8 @@ impl<C> DelayedJobs<C> {
     ///
     /// Those that a worker has claimed are among them, because they can still be cancelled. The list is read
     /// in pages of 100 jobs for each partition, and jobs move meanwhile, so one may be missing or appear
-    /// twice. The cost of each partition grows with `offset + count`, and not with the length of
-    /// the queue.
+    /// twice. Time and memory for each partition grow with `offset + count`, and not with the length of the
+    /// queue.
     ///
     /// # Errors
     ///

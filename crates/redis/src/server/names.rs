@@ -1,4 +1,4 @@
-//! `Tag`: the names of keys. `Nonce`: those of calls and holders. `CallNames`: those of a sender's calls.
+//! `Tag`: the names of keys. `Nonce`: those of calls and holders. `Sender`: one who sends calls by name.
 
 use std::{
     fmt::{self, Write},
@@ -116,7 +116,7 @@ impl fmt::Debug for Nonce {
 /// The largest number of calls in a row whose outcome is unknown.
 const UNKNOWN: usize = 16;
 
-/// The names of one sender's calls, so that Redis carries out each of them once and in order.
+/// One who sends calls, each of which has a name, so that Redis carries it out once and in order.
 ///
 /// Redis keeps the name and the answer of the sender's last call. A call tells its own name, drawn for it
 /// alone, and the names that may stand there before it. If Redis finds the call's own name, it answers as it
@@ -124,7 +124,7 @@ const UNKNOWN: usize = 16;
 /// of another one, by a fork or a restored snapshot, that has sent a call since. Redis then refuses the call
 /// without carrying it out, and the copy goes on as another sender.
 #[derive(Clone)]
-pub(crate) struct CallNames {
+pub(crate) struct Sender {
     /// Under which Redis stores the last call.
     name: Nonce,
     call: Nonce,
@@ -140,9 +140,9 @@ pub(crate) struct CallName {
     pub(crate) name: Arc<str>,
 }
 
-impl CallNames {
-    pub(crate) fn new() -> CallNames {
-        CallNames {
+impl Sender {
+    pub(crate) fn new() -> Sender {
+        Sender {
             name: Nonce::new(),
             call: Nonce::new(),
             before: Vec::new(),
@@ -183,7 +183,7 @@ impl CallNames {
     pub(crate) fn given_up(&mut self) {
         self.before.push(self.call);
         if self.before.len() > UNKNOWN {
-            *self = CallNames::new();
+            *self = Sender::new();
         }
     }
 
@@ -192,7 +192,7 @@ impl CallNames {
     pub(crate) fn renew_if_copied(&mut self, error: &Error) -> bool {
         let refused = matches!(error, Error::Redis(error) if error.code() == Some("STALE"));
         if refused {
-            *self = CallNames::new();
+            *self = Sender::new();
         }
         refused
     }

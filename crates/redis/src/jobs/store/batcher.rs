@@ -22,7 +22,7 @@ use crate::{
     per_runtime::{Guard, PerRuntime},
     server::{
         erased::AnyConnection,
-        names::CallNames,
+        names::Sender,
         retry::ask,
         script::{Call, parse, unexpected},
     },
@@ -48,7 +48,7 @@ pub(crate) struct Batcher {
     /// being dropped.
     lanes: PerRuntime<VecDeque<Operation>>,
     /// The senders of lanes that have ended.
-    senders: Mutex<Vec<CallNames>>,
+    senders: Mutex<Vec<Sender>>,
 }
 
 type OnAnswer = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
@@ -137,7 +137,7 @@ impl Batcher {
             let lane = Lane {
                 batcher: self.clone(),
                 guard,
-                sender: sender.unwrap_or_else(CallNames::new),
+                sender: sender.unwrap_or_else(Sender::new),
                 is_sending: false,
             };
             lane.send_all()
@@ -198,7 +198,7 @@ struct Lane {
     batcher: Arc<Batcher>,
     guard: Guard<VecDeque<Operation>>,
     /// Left to the next lane.
-    sender: CallNames,
+    sender: Sender,
     /// Whether the outcome of the sender's last call is unknown.
     is_sending: bool,
 }

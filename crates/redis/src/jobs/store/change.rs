@@ -91,7 +91,7 @@ pub(crate) fn schedule(id: &str, when: When, payload: &[u8]) -> Change<Repeated>
         When::Every { first, every } => ("every", first, every),
     };
     let body = ("body", payload.to_vec());
-    let arguments = vec![text("id", id), time("micros", at), time("every", every), body];
+    let arguments = vec![text("id", id), time("given", at), time("every", every), body];
     let change = Change::new(name, arguments, |answer, _| {
         let answers = [Repeated::Taken, Repeated::New, Repeated::Same, Repeated::Changed];
         answers.get(answer as usize).copied()
@@ -139,7 +139,7 @@ pub(crate) enum Finished {
     /// The job was lost before, and nothing has changed.
     Lost,
     Done,
-    /// Done, and a worker may find a job if it looks: this one at the next point of its grid, or one that may
+    /// Let go, and a worker may find a job if it looks: this one at the next point of its grid, or one that may
     /// run now that this one does not.
     LookAgain,
 }

@@ -145,7 +145,7 @@ impl Desk {
     }
 
     /// Gives claims back, from the runtime of the engine, or from that of another worker if they get no answer
-    /// there, because it has ended.
+    /// there, as when it has ended.
     pub(super) fn give_back(
         self: &Arc<Self>,
         how: impl Fn(&Claim) -> Change<Finished>,

@@ -20,7 +20,7 @@ use crate::{
         queue::CALL_LIMIT,
         take::{self, Take, Taken},
     },
-    server::names::{CallNames, Nonce},
+    server::names::{Nonce, Sender},
 };
 
 /// The largest number of jobs in one take.
@@ -43,7 +43,7 @@ pub(super) struct Takes {
     desk: Arc<Desk>,
     /// The lookout on each partition, and the sender of its takes.
     lookouts: Vec<Lookout>,
-    senders: Vec<CallNames>,
+    senders: Vec<Sender>,
     /// The partition that is looked at first the next time.
     first: usize,
     in_flight: FuturesUnordered<BoxFuture<'static, Answered>>,
@@ -67,7 +67,7 @@ impl Takes {
         let partitions = &desk.queue.partitions;
         Takes {
             lookouts: partitions.iter().map(|_| Lookout::new(now)).collect(),
-            senders: partitions.iter().map(|_| CallNames::new()).collect(),
+            senders: partitions.iter().map(|_| Sender::new()).collect(),
             first: 0,
             in_flight: FuturesUnordered::new(),
             jobs_in_flight: 0,

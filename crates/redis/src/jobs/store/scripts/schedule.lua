@@ -20,10 +20,10 @@ local first_due = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]) or math.h
 local earliest = first_due
 local scores = {}
 
-local function add(id, micros)
-  scores[#scores + 1] = exact(micros)
+local function add(id, due_at)
+  scores[#scores + 1] = exact(due_at)
   scores[#scores + 1] = id
-  earliest = math.min(earliest, micros)
+  earliest = math.min(earliest, due_at)
 end
 
 local function flush()
@@ -85,15 +85,15 @@ end
 
 local answers = {}
 for at = 3, #ARGV, 5 do
-  local kind, id, micros, every, body = unpack(ARGV, at, at + 4)
-  micros, every = tonumber(micros), tonumber(every)
+  local kind, id, given, every, body = unpack(ARGV, at, at + 4)
+  given, every = tonumber(given), tonumber(every)
   local answer = '1'
   if call('HSETNX', payload, id, body) == 1 then
-    if kind ~= 'at' then micros = now + micros end
-    if kind == 'every' then set_grid(id, micros, every) end
-    add(id, micros)
+    local due_at = kind == 'at' and given or now + given
+    if kind == 'every' then set_grid(id, due_at, every) end
+    add(id, due_at)
   elseif kind == 'every' then
-    answer = change(id, every, micros, body)
+    answer = change(id, every, given, body)
   else
     answer = '0'
   end

@@ -135,12 +135,16 @@ impl Timer {
             return Timer::at(wheel.clone(), deadline, Moment::ZERO);
         };
         // Not by `start`, because to make the timer and then start it takes 25 instructions more.
-        let (place, waker) = ((shard, OnLeave::Cancel), (waker, WakerId::UNKNOWN));
-        match Phase::started(place, waker, deadline, reading) {
-            Ok(phase) => Timer { deadline, phase },
+        let phase = match shard.start(waker, deadline, reading) {
+            StartOutcome::Waits(key, due) => {
+                let task = WakerId::UNKNOWN;
+                Phase::Waiting(Claim::new(shard, key, due, task, OnLeave::Cancel))
+            }
+            StartOutcome::IsDue => Phase::elapsed(wheel.clone(), Nanos(0)),
             // The next attempt finds or begins another engine, or panics.
-            Err(waker) => Timer::started(wheel, runtime, waker, deadline, reading),
-        }
+            StartOutcome::Ended(waker) => return Timer::started(wheel, runtime, waker, deadline, reading),
+        };
+        Timer { deadline, phase }
     }
 
     #[inline]
@@ -389,24 +393,24 @@ impl Timer {
     #[track_caller]
     fn start_in(
         &mut self,
-        place: (Arc<Shard>, OnLeave),
-        waker: (Waker, WakerId),
+        (shard, on_leave): (Arc<Shard>, OnLeave),
+        (waker, task): (Waker, WakerId),
         deadline: Moment,
         reading: Reading,
     ) -> Poll<()> {
-        let task = waker.1;
-        match Phase::started(place, waker, deadline, reading) {
-            Ok(phase) => {
+        match shard.start(waker, deadline, reading) {
+            StartOutcome::Waits(key, due) => {
                 // Stored only now: a poll that panics for want of a runtime leaves the timer as it was.
                 self.deadline = deadline;
-                self.phase = phase;
-                if self.is_waiting() {
-                    Poll::Pending
-                } else {
-                    Poll::Ready(())
-                }
+                self.phase = Phase::Waiting(Claim::new(shard, key, due, task, on_leave));
+                Poll::Pending
             }
-            Err(waker) => {
+            // The tick of the deadline has begun, so there is nothing to wait for.
+            StartOutcome::IsDue => {
+                self.deadline = deadline;
+                self.elapse(Nanos(0))
+            }
+            StartOutcome::Ended(waker) => {
                 // The next attempt finds or begins another engine, whose clock may be another one, or panics.
                 let reading = Reading::current(self.wheel().now());
                 self.start((waker, task), deadline, reading)
@@ -526,25 +530,6 @@ impl Timer {
 }
 
 impl Phase {
-    /// Starts a timer in a shard. Gives the waker back if the shard has ended.
-    #[inline(always)]
-    fn started(
-        (shard, on_leave): (Arc<Shard>, OnLeave),
-        (waker, task): (Waker, WakerId),
-        deadline: Moment,
-        reading: Reading,
-    ) -> Result<Phase, Waker> {
-        match shard.start(waker, deadline, reading) {
-            StartOutcome::Waits(key, due) => {
-                let claim = Claim::new(shard, key, due, task, on_leave);
-                Ok(Phase::Waiting(claim))
-            }
-            // The tick of the deadline has begun, so there is nothing to wait for.
-            StartOutcome::IsDue => Ok(Phase::elapsed(shard.wheel.clone(), Nanos(0))),
-            StartOutcome::Ended(waker) => Err(waker),
-        }
-    }
-
     fn elapsed(wheel: WheelRef, rounded_up_by: Nanos) -> Phase {
         Phase::Apart(wheel, Apart::Elapsed { rounded_up_by })
     }

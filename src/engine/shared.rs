@@ -250,8 +250,8 @@ impl Shared {
     pub(crate) fn forget_builder_runtime(&self, runtime: Id) {
         if let Some(given) = self.builder_runtime.as_ref().filter(|given| given.id == runtime) {
             given.has_ended.store(true, Ordering::Relaxed);
-            // The runtime's descriptors are open for as long as there is a handle.
-            // It is dropped with no lock held, because the last one drops callbacks of the user's.
+            // The runtime's descriptors are open for as long as there is a handle. This one is dropped with no lock
+            // held, because the last one drops the runtime's callbacks, which are code of the user's.
             let handle = lock(&given.handle).take();
             drop(handle);
         }

@@ -211,8 +211,8 @@ fn give_up(spare: Claim, index: usize) {
 #[inline]
 pub(crate) fn fits(spare: &Claim, waker: &Waker, wheel: WheelId, deadline: Moment, now: Moment) -> bool {
     let (shard, due) = (&spare.shard, spare.due);
-    // The horizon has passed, and an entry that is due by then is gone. A task whose
-    // polls are long would also take over an entry that is about to wake it, poll after poll.
+    // The horizon has passed, and an entry that is due by then is gone. A task whose polls are long would also take
+    // over an entry that is about to wake it, poll after poll.
     let now = now.max(shard.horizon());
     let left = deadline.since(now);
     spare.task.is(waker)

@@ -418,7 +418,7 @@ impl Timer {
         }
     }
 
-    /// Ends the wait, if the timer has waited. `rounded_up_by` is for the phase.
+    /// Ends the wait, if the timer has waited, for an entry that was due by `rounded_up_by` after the deadline.
     fn elapse(&mut self, rounded_up_by: Nanos) -> Poll<()> {
         // Out of the shard, so that a timer which is kept after it has elapsed keeps no engine.
         self.phase = Phase::elapsed(self.wheel().clone(), rounded_up_by);

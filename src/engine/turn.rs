@@ -24,8 +24,8 @@ const BATCH: usize = 256;
 const SLICE: usize = 1024;
 const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
-/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are mostly left to the next
-/// turn, because in a storm a turn would otherwise never end.
+/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn,
+/// because in a storm a turn would otherwise never end, except in a shard whose hand a timer has moved on.
 pub(crate) fn turn(
     shards: &[OnceLock<Arc<Shard>>],
     alarm: &Alarm,

@@ -84,6 +84,21 @@ fn an_engine_that_begins_while_its_runtime_shuts_down_ends() {
     });
 }
 
+/// One thread begins the engine, and the other one may find it.
+#[test]
+fn an_engine_that_two_threads_begin_while_its_runtime_shuts_down_ends() {
+    model(3, || {
+        let world = World::new();
+        let sleep = |world: &World| assert!(!sleep_or_be_told(&mut world.timer(1), &Task::new()));
+        let sleepers = [(); 2].map(|()| world.spawn(sleep));
+        world.runtime.shut_down();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        world.assert_ended();
+    });
+}
+
 #[test]
 fn two_threads_begin_one_engine() {
     model(3, || {

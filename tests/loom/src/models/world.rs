@@ -332,5 +332,6 @@ impl World {
         let counts = registry::usage(&self.shared).tally;
         assert_eq!(counts.registered, counts.expired + counts.cancelled);
         assert_eq!(self.shared.stats.panics.load(SeqCst), 0, "a waker has panicked");
+        assert!(!self.runtime.timers().has_panicked(), "Tokio's timer was set too late");
     }
 }

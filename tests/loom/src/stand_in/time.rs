@@ -1,6 +1,7 @@
 //! `tokio::time`. Time goes on when a model lets it, or when the next timer of a runtime fires.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     future::Future,
     ops::{Add, Sub},
@@ -112,6 +113,11 @@ impl Sub<StdDuration> for Instant {
     }
 }
 
+loom::thread_local! {
+    /// Whether this thread has looked whether the timers have ended, since it last reset an interval.
+    static HAS_LOOKED: Cell<bool> = Cell::new(false);
+}
+
 /// The timers of a runtime.
 pub(crate) struct Timers {
     state: Mutex<State>,
@@ -125,6 +131,8 @@ struct State {
     /// How many entries there have been.
     made: usize,
     has_ended: bool,
+    /// Whether an interval was polled after that, by a thread that had not looked.
+    has_panicked: bool,
     /// Whether nothing is to be waited for any more.
     is_over: bool,
 }
@@ -166,6 +174,7 @@ impl Default for Timers {
                 entries: BTreeMap::new(),
                 made: 0,
                 has_ended: false,
+                has_panicked: false,
                 is_over: false,
             }),
             changed: Condvar::new(),
@@ -208,7 +217,13 @@ impl Timers {
 
     fn poll(&self, id: usize, waker: &Waker) -> Poll<()> {
         let waker = waker.clone();
-        let mut state = self.lock_unless_ended();
+        let mut state = self.state.lock().unwrap();
+        if state.has_ended {
+            // They may end after a thread has looked, which nobody can help.
+            state.has_panicked |= !HAS_LOOKED.with(Cell::get);
+            drop(state);
+            panic_as_ended();
+        }
         let Some(entry) = state.entries.get_mut(&id) else {
             return Poll::Pending;
         };
@@ -222,15 +237,10 @@ impl Timers {
         Poll::Pending
     }
 
-    /// Panics, in Tokio's words, if the timers have ended.
-    fn lock_unless_ended(&self) -> MutexGuard<'_, State> {
-        let state = self.state.lock().unwrap();
-        if state.has_ended {
-            drop(state);
-            // Without a message on the console.
-            resume_unwind(Box::new(ENDED));
-        }
-        state
+    /// Returns whether a thread polled an interval after the timers had ended, and had not looked whether they
+    /// had. An engine catches the panic, but a process may abort at it.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.state.lock().unwrap().has_panicked
     }
 
     /// Fires the timers of the next millisecond that has some, once there is one. Returns `false` when
@@ -350,6 +360,11 @@ pub(crate) mod readiness {
 /// What a panic says after the timers have ended.
 pub(crate) const ENDED: &str = "A Tokio 1.x context was found, but it is being shutdown.";
 
+fn panic_as_ended() -> ! {
+    // Without a message on the console.
+    resume_unwind(Box::new(ENDED))
+}
+
 impl State {
     fn process(&mut self, now: u64) -> Vec<Waker> {
         self.processed = self.processed.max(now);
@@ -383,6 +398,7 @@ impl Interval {
     pub fn set_missed_tick_behavior(&mut self, _: MissedTickBehavior) {}
 
     pub fn reset_at(&mut self, at: Instant) {
+        HAS_LOOKED.with(|has_looked| has_looked.set(false));
         self.timers.reset(self.id, at);
     }
 
@@ -419,6 +435,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 impl Sleep {
     pub fn reset(mut self: Pin<&mut Self>, at: Instant) {
+        HAS_LOOKED.with(|has_looked| has_looked.set(true));
         let state = self.timers.state.lock().unwrap();
         let is_elapsed = state.has_ended || at.millis() <= state.processed;
         drop(state);
@@ -439,7 +456,12 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        let processed = self.timers.lock_unless_ended().processed;
+        let state = self.timers.state.lock().unwrap();
+        let (processed, has_ended) = (state.processed, state.has_ended);
+        drop(state);
+        if has_ended {
+            panic_as_ended();
+        }
         if self.is_elapsed || self.deadline.millis() <= processed {
             Poll::Ready(())
         } else {

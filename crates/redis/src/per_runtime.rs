@@ -185,17 +185,10 @@ impl<T> Default for PerRuntime<T> {
     }
 }
 
-#[cfg(test)]
+// `tests/loom/src/models/per_runtime.rs` tries these with threads.
+#[cfg(all(test, not(tickwheel_loom)))]
 mod tests {
-    use std::{
-        collections::VecDeque,
-        future::pending,
-        sync::{
-            Barrier,
-            atomic::{AtomicUsize, Ordering},
-        },
-        thread,
-    };
+    use std::future::pending;
 
     use tokio::{
         runtime::{Builder, Runtime},
@@ -305,54 +298,5 @@ mod tests {
         );
         idle.block_on(yield_now());
         assert_eq!(running.get(|_| ()), None);
-    }
-
-    /// Threads hand work to tasks that end whenever they have none, on runtimes of which one is shut down
-    /// meanwhile. Whatever was handed over is done or dropped with its runtime, and nothing stays.
-    #[test]
-    fn nothing_is_handed_to_a_task_that_ends() {
-        struct Work(Arc<AtomicUsize>);
-        impl Drop for Work {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        const THREADS: usize = 4;
-        const EACH: usize = 2_000;
-        for _ in 0..20 {
-            let (lasting, ending) = (runtime(), runtime());
-            let handles = [lasting.handle().clone(), ending.handle().clone()];
-            let lanes: Arc<PerRuntime<VecDeque<Work>>> = Arc::default();
-            let (done, start) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(THREADS + 1)));
-            let threads = (0..THREADS).map(|number| {
-                let (handles, lanes, done, start) =
-                    (handles.clone(), lanes.clone(), done.clone(), start.clone());
-                thread::spawn(move || {
-                    start.wait();
-                    for n in 0..EACH {
-                        let serve = |lane: Guard<VecDeque<Work>>| async move {
-                            while lane.running().end_if(|lane| lane.is_empty()).is_none() {
-                                drop(lane.running().get(VecDeque::pop_front));
-                                yield_now().await;
-                            }
-                        };
-                        let work = Work(done.clone());
-                        lanes.get_or_start(&handles[(number + n) % 2], VecDeque::new, serve, |lane| {
-                            lane.push_back(work);
-                        });
-                    }
-                })
-            });
-            let threads: Vec<_> = threads.collect();
-            start.wait();
-            drop(ending);
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
-            while done.load(Ordering::Relaxed) < THREADS * EACH {
-                thread::yield_now();
-            }
-            let mut left = 0;
-            lanes.each(|lane| left += lane.len());
-            assert_eq!(left, 0);
-        }
     }
 }

@@ -3,6 +3,7 @@
 mod alarm;
 mod end;
 mod horizon;
+mod per_runtime;
 mod refusal;
 mod spares;
 mod task;

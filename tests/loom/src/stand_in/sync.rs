@@ -41,3 +41,28 @@ impl Notify {
         .await;
     }
 }
+
+/// A channel that sends nothing: its receiver waits for the end of the sender.
+pub mod oneshot {
+    use std::{marker::PhantomData, pin::Pin, sync::Arc};
+
+    use super::Notify;
+
+    pub struct Sender<T>(Arc<Notify>, PhantomData<T>);
+
+    pub type Receiver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    pub fn channel<T>() -> (Sender<T>, Receiver) {
+        let ended = Arc::new(Notify::new());
+        (
+            Sender(ended.clone(), PhantomData),
+            Box::pin(async move { ended.notified().await }),
+        )
+    }
+
+    impl<T> Drop for Sender<T> {
+        fn drop(&mut self) {
+            self.0.notify_one();
+        }
+    }
+}

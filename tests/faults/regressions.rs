@@ -224,3 +224,35 @@ fn sleeps_end_also_after_centuries() {
         });
     });
 }
+
+/// Tokio has fired the engine's timer, and the task that makes its turn has not run yet.
+#[test]
+fn a_start_between_tokios_timer_and_its_turn_keeps_no_runtime() {
+    let of_runtime = Arc::new(());
+    let kept = of_runtime.clone();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .on_thread_park(move || {
+            let _ = &kept;
+        })
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let wheel = Wheel::new();
+        let mut near = wheel.sleep(Duration::from_millis(10));
+        register(&mut near);
+        // The engine's task waits to be told.
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        advance(SECOND).await;
+        register(&mut wheel.sleep(SECOND));
+    });
+    drop(runtime);
+    assert_eq!(
+        Arc::strong_count(&of_runtime),
+        1,
+        "a handle of the runtime is kept"
+    );
+}

@@ -34,18 +34,14 @@
 //! 6. A timer that starts and finds the driver [`OVERDUE`] sets Tokio's timer anew, because Tokio has lost or
 //!    delayed a wake-up. It makes no turn itself, because its caller may hold locks that other wakers take.
 
-use std::{
-    mem,
-    panic::{AssertUnwindSafe, catch_unwind},
-    task::Waker,
-};
+use std::{mem, task::Waker};
 
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     alternative::TokioTimers,
     kernel_timer::KernelTimer,
-    tokio_timer::{self, FARTHEST, TokioTimer},
+    tokio_timer::{self, FARTHEST, TokioTimer, while_setting},
 };
 use crate::engine::{
     clock::{Clock, Moment, Nanos},
@@ -368,7 +364,13 @@ impl Alarm {
         let Some(seat) = guard.as_mut().filter(is_overdue) else {
             return;
         };
-        let is_lost = !self.has_alternative_timers() && self.tokio_has_passed(seat.at);
+        // One that has fired is on its way to the driver.
+        let is_pending =
+            |seat: &mut Seat| while_setting(|| !seat.timer.register(&seat.waker)).unwrap_or(false);
+        let is_lost = !self.has_alternative_timers()
+            && seat.kernel_timer.is_none()
+            && self.tokio_has_passed(seat.at)
+            && is_pending(seat);
         if !is_lost && self.is_moved() {
             return;
         }
@@ -378,7 +380,7 @@ impl Alarm {
         if self.is_set_by_task(seat) {
             return;
         }
-        if is_lost && seat.kernel_timer.is_none() {
+        if is_lost {
             // To reset a lost timer does not bring it back. To drop it would corrupt Tokio's lists: it is still
             // linked into one of them, but Tokio would look for it in another one.
             mem::forget(seat.ahead.take());
@@ -462,9 +464,7 @@ impl Alarm {
         if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
             mem::swap(&mut seat.timer, ahead);
         }
-        let set = || seat.timer.set(at, &seat.waker);
-        // Tokio panics where this thread's locals have been destroyed.
-        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        let has_passed = while_setting(|| seat.timer.set(at, &seat.waker));
         seat.has_waker = matches!(has_passed, Ok(false));
         match has_passed {
             Ok(true) => SetOutcome::HasPassed,
@@ -486,9 +486,7 @@ impl Alarm {
             seat.ahead = self.new_timer();
         }
         let Some(ahead) = &mut seat.ahead else { return };
-        let set = || ahead.set(after, Waker::noop());
-        // As in `set_to`.
-        let _ = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        let _ = while_setting(|| ahead.set(after, Waker::noop()));
     }
 
     /// Returns `at`, or the farthest moment to which Tokio's timers are set. A turn that comes before `at`
@@ -509,7 +507,7 @@ impl Alarm {
         // Registering a waker panics if the runtime's timers have ended since they were probed. So they are
         // probed last, after the reset has waited for Tokio's lock, and a timer that has a waker is given
         // none, unless its moment may have come.
-        let set = || {
+        let has_passed = while_setting(|| {
             timer.reset(at);
             let probe = self.in_runtime(tokio_timer::probe);
             if probe.as_ref().is_some_and(|probe| probe.is_elapsed()) {
@@ -519,8 +517,7 @@ impl Alarm {
                 return Some(false);
             }
             Some(timer.register(&seat.waker))
-        };
-        let has_passed = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        });
         seat.has_waker = matches!(has_passed, Ok(Some(false)));
         match has_passed {
             Ok(Some(false)) => SetOutcome::Waits,

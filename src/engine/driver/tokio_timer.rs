@@ -34,8 +34,10 @@ use std::{
     cell::Cell,
     future::{Future, poll_fn},
     mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
     task::{Context, Waker},
+    thread,
     time::Duration,
 };
 
@@ -118,7 +120,7 @@ impl TokioTimer {
     /// moment, so that it fires at once.
     pub(super) fn unset(&mut self, past: Moment) {
         if self.at != Moment::NEVER {
-            while_setting(|| self.interval.reset_at(past.instant()));
+            let _ = while_setting(|| self.interval.reset_at(past.instant()));
             self.at = Moment::NEVER;
         }
     }
@@ -141,11 +143,11 @@ thread_local! {
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `set`, during which this thread's timers wake nobody.
-pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> R {
-    // No guard, because nothing that is called here lets a panic out.
+/// Calls `set`, during which this thread's timers wake nobody. Tokio panics where the thread's locals have been
+/// destroyed, and where the runtime's timers have ended.
+pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> thread::Result<R> {
     SETTING.set(true);
-    let outcome = set();
+    let outcome = catch_unwind(AssertUnwindSafe(set));
     SETTING.set(false);
     outcome
 }

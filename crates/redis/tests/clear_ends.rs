@@ -117,3 +117,18 @@ async fn a_panic_of_the_connection_is_an_error_of_the_stream() {
     faults.panic_once();
     done(job).await;
 }
+
+/// Each request has a clone of its own.
+#[tokio::test]
+async fn a_panic_of_a_connections_clone_ends_no_worker_and_no_call() {
+    let server = Server::start();
+    let (connection, faults) = Faulty::with_faults(server.connect().await);
+    let jobs = unnotified(connection);
+    let mut worker = worker(&jobs);
+    for id in 0..3 {
+        faults.panic_at_clone();
+        soon(put(&jobs, [id], NOW)).await;
+        faults.panic_at_clone();
+        done(next_after_errors(&mut worker).await).await;
+    }
+}

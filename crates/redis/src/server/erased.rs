@@ -46,7 +46,8 @@ impl<C: Connection> AnyConnection for Connected<C> {
     fn send<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Value, Error>> {
         async move {
             self.eviction.check(&self.connection).await?;
-            let answer = guarded(call.query(self.connection.clone()));
+            // Within the guard, as a clone may panic, too.
+            let answer = guarded(async { call.query(self.connection.clone()).await });
             let (connection, key) = (&self.connection, call.first_key());
             let answer = self.silence.look_elsewhere(connection, key, answer);
             answer.await.map_err(|error| call.error(error))

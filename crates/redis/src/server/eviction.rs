@@ -34,15 +34,15 @@ impl Eviction {
     /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The
     /// check is repeated until it has succeeded once.
     pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
-        self.checked.ensure(|| ask(connection.clone(), self.keys)).await
+        self.checked.ensure(|| ask(connection, self.keys)).await
     }
 }
 
-async fn ask(mut connection: impl Connection, keys: Keys) -> Result<(), Error> {
+async fn ask(connection: &impl Connection, keys: Keys) -> Result<(), Error> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
-    let answer: Result<Value, _> = guarded(info.query_async(&mut connection)).await;
-    match answer {
+    let answer = guarded(async { info.query_async::<Value>(&mut connection.clone()).await });
+    match answer.await {
         Ok(info) => {
             let mut known = false;
             for text in texts(&info) {

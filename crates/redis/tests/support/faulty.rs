@@ -1,7 +1,7 @@
 //! `Faulty`: a connection that injects faults between any two messages.
 
 use std::{
-    io,
+    io, mem,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -57,26 +57,42 @@ impl Gate {
 
 type NextFault = dyn FnMut(&Cmd) -> Fault + Send;
 
-#[derive(Clone)]
 pub struct Faulty<C> {
     inner: C,
     next: Arc<Mutex<NextFault>>,
+    faults: Faults,
+}
+
+impl<C: Clone> Clone for Faulty<C> {
+    fn clone(&self) -> Faulty<C> {
+        let panics = mem::take(&mut self.faults.0.lock().unwrap().clone_panics);
+        assert!(!panics, "{PANIC}");
+        Faulty {
+            inner: self.inner.clone(),
+            next: self.next.clone(),
+            faults: self.faults.clone(),
+        }
+    }
 }
 
 impl<C> Faulty<C> {
     /// One that is asked what happens to each request.
     pub fn new(inner: C, next: impl FnMut(&Cmd) -> Fault + Send + 'static) -> Faulty<C> {
-        let next = Arc::new(Mutex::new(next));
-        Faulty { inner, next }
+        Faulty {
+            inner,
+            next: Arc::new(Mutex::new(next)),
+            faults: Faults::default(),
+        }
     }
 
     /// One whose faults are set as the test goes.
     pub fn with_faults(inner: C) -> (Faulty<C>, Faults) {
         let faults = Faults::default();
-        let connection = Faulty::new(inner, {
+        let mut connection = Faulty::new(inner, {
             let faults = faults.clone();
             move |request| faults.next(request)
         });
+        connection.faults = faults.clone();
         (connection, faults)
     }
 }
@@ -88,6 +104,7 @@ pub struct Faults(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     once: Option<Fault>,
+    clone_panics: bool,
     /// By an argument that the request has, `""` for any.
     always: Vec<(&'static str, Fault)>,
 }
@@ -132,6 +149,11 @@ impl Faults {
     /// The next request panics.
     pub fn panic_once(&self) {
         self.0.lock().unwrap().once = Some(Fault::Panic);
+    }
+
+    /// The next clone of the connection panics.
+    pub fn panic_at_clone(&self) {
+        self.0.lock().unwrap().clone_panics = true;
     }
 
     pub fn has_panicked(&self) -> bool {

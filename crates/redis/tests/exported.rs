@@ -168,8 +168,7 @@ async fn only_the_first_attempt_that_was_delivered_counts_as_first() {
 
 #[tokio::test]
 async fn renewals_and_losses_of_jobs_are_counted() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = Server::with_proxy().await;
     let jobs = unnotified(connect(&proxy.url()).await);
     let mut worker = jobs.worker().lease(3 * SECOND).attempts(100).start();
     let count = |name: &str| value_of(jobs.source(), name);
@@ -213,9 +212,7 @@ async fn renewals_and_losses_of_jobs_are_counted() {
 
 #[tokio::test]
 async fn a_time_limit_and_a_shutdown_are_losses() {
-    let server = Server::start();
-    let wheel = Wheel::new();
-    let jobs = server.queue_on(&wheel).await;
+    let (_server, wheel, jobs) = Server::with_wheel().await;
     let mut worker = jobs.worker().time_limit(100 * MS).start();
     put(&jobs, ["a", "b"], NOW).await;
     let overdue = next(&mut worker).await;
@@ -232,8 +229,7 @@ async fn a_time_limit_and_a_shutdown_are_losses() {
 
 #[tokio::test]
 async fn a_sample_says_how_long_the_queue_is_and_how_late() {
-    let server = Server::start();
-    let jobs = server.queue().await.partitions(3);
+    let (server, jobs) = Server::with_partitions(3).await;
     let count = |name: &str| value_of(jobs.source(), &format!("jobs_{name}"));
     let known = values(&jobs.source().exported().unwrap());
     assert!(!known.contains_key("jobs_waiting"), "nothing is known");
@@ -355,8 +351,7 @@ async fn damage_is_an_error_or_counted_as_due() {
 
 #[tokio::test]
 async fn leases_are_counted() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = Server::with_proxy().await;
     let leases = leases(&proxy.url()).await;
     let count = |name: &str| value_of(leases.source(), &format!("leases_{name}"));
     let [acquired, held, lost] = ["acquired_total", "held", "lost_total"].map(|name| move || count(name));

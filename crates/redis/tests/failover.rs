@@ -18,8 +18,6 @@ const JOBS: usize = 200;
 const LEASE: Duration = Duration::from_secs(1);
 /// When the last job is due, after it was scheduled. The first is due after half of that.
 const LAST_DUE: Duration = Duration::from_millis(4000);
-/// A failover slower than this prints the errors that the worker met.
-const SLOW: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
 enum Death {
@@ -93,7 +91,6 @@ struct Log {
     /// When each job was first delivered.
     delivered: BTreeMap<String, Instant>,
     delivered_again: usize,
-    errors: Vec<(Instant, String)>,
 }
 
 impl Log {
@@ -105,39 +102,29 @@ impl Log {
         }
     }
 
-    fn error(&mut self, what: impl Into<String>) {
-        self.errors.push((Instant::now(), what.into()));
-    }
-
-    /// How long the failover took, and the errors of a slow one.
+    /// How long the failover took.
     fn summary(&self, died: Instant, promoted: Instant, last_due: Instant) -> String {
         let last = *self.delivered.values().max().unwrap();
         let late = last.saturating_duration_since(promoted.max(last_due));
-        let mut summary = format!(
+        format!(
             "promoted after {:.3} s, the last job {:.3} s after that and its due time, {} delivered again",
             (promoted - died).as_secs_f64(),
             late.as_secs_f64(),
             self.delivered_again,
-        );
-        if late > SLOW {
-            for (at, error) in &self.errors {
-                summary += &format!("\n    {:?}: {error}", at.saturating_duration_since(died));
-            }
-        }
-        summary
+        )
     }
 }
 
 async fn work_on(job: Result<Job, Error>, log: Arc<Mutex<Log>>) {
     let job = match job {
         Ok(job) => job,
-        Err(error) => return log.lock().unwrap().error(format!("the stream yielded {error}")),
+        Err(error) => return eprintln!("yielded: {error}"),
     };
     let id = job.id().to_owned();
     log.lock().unwrap().delivery(&id);
     let done = job.done().await;
     if !matches!(done, Ok(true)) {
-        log.lock().unwrap().error(format!("done of {id}: {done:?}"));
+        eprintln!("done of {id}: {done:?}");
     }
 }
 

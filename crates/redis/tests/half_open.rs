@@ -11,8 +11,7 @@ fn reconnecting(url: &str) -> Reconnecting {
 
 #[tokio::test]
 async fn a_lease_survives_it() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (_server, proxy) = Server::with_proxy().await;
     let leases = leases_on(reconnecting(&proxy.url()));
     let lease = leases.acquire("x", 9 * SECOND).await.unwrap();
     for _ in 0..2 {
@@ -33,8 +32,7 @@ async fn the_longest_silence_is_none_at_all() {
 
 #[tokio::test]
 async fn a_worker_survives_it() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (_server, proxy) = Server::with_proxy().await;
     let jobs = unnotified(reconnecting(&proxy.url()));
     let mut worker = jobs.worker().start();
     for round in 0..3 {
@@ -76,17 +74,4 @@ fn each_runtime_has_its_own() {
         use_once(&leases, "x").await;
         until(|| async { clients() == 2 }).await;
     });
-}
-
-#[tokio::test]
-async fn a_server_that_restarts() {
-    let mut server = Server::start_aof();
-    let leases = leases_on(reconnecting(&server.url()));
-    let lease = acquire(&leases, "x").await;
-    server.kill();
-    assert!(soon(leases.try_acquire("y", MINUTE)).await.is_err());
-    sleep(100 * MS).await;
-    server.restart();
-    release(lease).await;
-    drop(acquire(&leases, "y").await);
 }

@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::future::pending;
-
 use support::prelude::*;
 
 /// Short enough to be waited for.
@@ -229,7 +227,7 @@ async fn a_worker_that_is_not_polled_before_its_first_job_leaves_the_jobs_to_oth
 }
 
 #[tokio::test]
-async fn a_job_that_is_dropped_comes_again_after_its_lease_until_it_is_dead() {
+async fn a_job_that_is_dropped_comes_again_after_its_lease_until_it_is_dead_and_says_why() {
     let (_server, jobs) = Server::with_queue().await;
     jobs.schedule("a", NOW, b"x").await.unwrap();
     let mut worker = jobs.worker().lease(SHORT).attempts(2).start();
@@ -240,36 +238,22 @@ async fn a_job_that_is_dropped_comes_again_after_its_lease_until_it_is_dead() {
     let job = next(&mut worker).await;
     assert!(dropped.elapsed() > SHORT / 2, "the lease was given up");
     assert_eq!((job.id(), job.attempt(), job.due()), ("a", 2, due));
+    let ran_out = jobs.get("a").await.unwrap().unwrap().error.unwrap();
+    assert!(ran_out.contains("lease"), "{ran_out}");
     drop(job);
     // The stream has to be polled: a worker that nobody asks does not sweep.
     idle_until(&mut worker, counts_become(&jobs, [0, 0, 1])).await;
     let dead = jobs.dead(10).await.unwrap();
     assert_eq!(dead.len(), 1);
     assert_eq!((dead[0].id(), dead[0].attempts()), ("a", 2));
-    assert_eq!(dead[0].payload(), b"x");
+    assert_eq!((dead[0].payload(), dead[0].error()), (&b"x"[..], Some(&*ran_out)));
 
     assert!(jobs.revive("a").await.unwrap());
     let job = next(&mut worker).await;
     assert_job(&job, "a", 1, b"x");
-    done(job).await;
-    assert_eq!(counts(&jobs).await, [0, 0, 0]);
-}
-
-#[tokio::test]
-async fn retries_count_attempts_and_the_last_one_buries() {
-    let (_server, jobs) = Server::with_queue().await;
-    put(&jobs, ["a"], NOW).await;
-    let mut worker = jobs.worker().lease(HOUR).attempts(3).start();
-    let mut due = UNIX_EPOCH;
-    for attempt in 1..=3 {
-        let job = next(&mut worker).await;
-        assert_eq!(job.attempt(), attempt);
-        assert!(job.due() > due);
-        due = job.due() + 100 * MS;
-        assert!(job.retry_after(100 * MS).await.unwrap());
-    }
-    assert_eq!(counts(&jobs).await, [0, 0, 1]);
-    assert_eq!(jobs.dead(1).await.unwrap()[0].attempts(), 3);
+    // There is none of a burial by hand.
+    assert!(job.bury().await.unwrap());
+    assert_eq!(jobs.dead(1).await.unwrap()[0].error(), None);
 }
 
 #[tokio::test]
@@ -284,28 +268,6 @@ async fn a_retried_job_can_be_cancelled_and_scheduled_anew() {
     assert!(jobs.schedule("a", NOW, b"new").await.unwrap());
     let job = next(&mut worker).await;
     assert_job(&job, "a", 1, b"new");
-}
-
-#[tokio::test]
-async fn dead_jobs_are_listed_by_pages_revived_and_purged() {
-    let server = Server::start();
-    let jobs = server.queue().await.partitions(3);
-    let ids: BTreeSet<String> = (0..250).map(|n| n.to_string()).collect();
-    put_together(&jobs, &ids, NOW).await;
-    let bury = async |job: Result<Job, Error>| assert!(job.unwrap().bury().await.unwrap());
-    soon(worker(&jobs).take(250).for_each_concurrent(50, bury)).await;
-    assert_eq!(counts(&jobs).await, [0, 0, 250]);
-    let dead = jobs.dead(usize::MAX).await.unwrap();
-    let listed: BTreeSet<String> = dead.iter().map(|job| job.id().to_owned()).collect();
-    assert_eq!(listed, ids);
-    assert_eq!(jobs.dead(0).await.unwrap(), []);
-    assert_eq!(jobs.dead(7).await.unwrap(), dead[..7]);
-
-    assert!(jobs.revive("17").await.unwrap());
-    assert!(!jobs.revive("17").await.unwrap());
-    assert!(jobs.purge("18").await.unwrap());
-    assert!(!jobs.purge("18").await.unwrap());
-    assert_eq!(counts(&jobs).await, [1, 0, 248]);
 }
 
 #[tokio::test]
@@ -341,20 +303,6 @@ async fn finishing_a_lost_job_is_false_and_changes_nothing() {
     for job in held {
         done(job).await;
     }
-}
-
-#[tokio::test]
-async fn a_renewal_that_is_refused_says_that_the_job_is_lost() {
-    let (server, jobs) = Server::with_queue().await;
-    put(&jobs, ["a"], NOW).await;
-    let mut worker = jobs.worker().lease(10 * SECOND).start();
-    let job = next(&mut worker).await;
-    end_lease(&server, "a");
-    let began = Instant::now();
-    soon(job.lost()).await;
-    // Long before the lease would have run out by itself.
-    assert!(began.elapsed() < 8 * SECOND);
-    assert!(!job.done().await.unwrap());
 }
 
 #[tokio::test]
@@ -456,8 +404,7 @@ async fn settings_that_are_not_allowed_are_what_the_stream_yields() {
 
 #[tokio::test]
 async fn many_partitions_and_few_places() {
-    let server = Server::start();
-    let jobs = server.queue().await.partitions(16);
+    let (_server, jobs) = Server::with_partitions(16).await;
     put_together(&jobs, 0..200, 50 * MS).await;
     let mut worker = jobs.worker().lease(HOUR).prefetch(1).start();
     let mut seen = BTreeSet::new();
@@ -470,9 +417,7 @@ async fn many_partitions_and_few_places() {
 
 #[tokio::test]
 async fn the_end_of_the_wheel_is_the_end_of_the_stream() {
-    let server = Server::start();
-    let wheel = Wheel::new();
-    let jobs = server.queue_on(&wheel).await;
+    let (server, wheel, jobs) = Server::with_wheel().await;
     put(&jobs, 0..4, NOW).await;
     put(&jobs, ["later"], 10 * SECOND).await;
     let mut first = jobs.worker().lease(HOUR).look_ahead(MINUTE).start();
@@ -504,35 +449,6 @@ async fn a_full_wheel_delays_nobody() {
     assert!(server.time() >= job.due());
     held_for(&job, SHORT * 2).await;
     done(job).await;
-}
-
-#[test]
-fn jobs_outlive_the_runtime_that_scheduled_them() {
-    let server = Server::start();
-    let (first, second) = (background(), background());
-    let (jobs, _worker) = first.block_on(async {
-        let jobs = server.queue().await;
-        put(&jobs, ["a", "b"], NOW).await;
-        let mut worker = jobs.worker().lease(SHORT).start();
-        let _running = next(&mut worker).await;
-        tokio::spawn({
-            let jobs = jobs.clone();
-            async move {
-                put(&jobs, ["c"], NOW).await;
-                pending::<()>().await;
-            }
-        });
-        (jobs, worker)
-    });
-    drop(first);
-    drop(jobs);
-    second.block_on(async {
-        let mut worker = worker(&server.queue().await);
-        let mut seen = BTreeSet::new();
-        while !(seen.contains("a") && seen.contains("b")) {
-            seen.insert(do_next(&mut worker).await.0);
-        }
-    });
 }
 
 #[tokio::test]

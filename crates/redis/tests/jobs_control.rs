@@ -174,8 +174,7 @@ async fn a_job_that_is_cancelled_and_whose_worker_has_died_is_gone() {
 
 #[tokio::test]
 async fn a_queue_that_is_paused_starts_nothing_until_it_is_resumed() {
-    let server = Server::start();
-    let jobs = server.queue().await.partitions(2);
+    let (server, jobs) = Server::with_partitions(2).await;
     let other = server.queue().await.partitions(2);
     put(&jobs, ["runs"], NOW).await;
     put(&jobs, 0..10, 2 * SECOND).await;
@@ -232,24 +231,6 @@ async fn what_is_known_of_a_job() {
 }
 
 #[tokio::test]
-async fn a_worker_that_has_gone_is_an_error_and_a_burial_by_hand_is_none() {
-    let (_server, jobs) = Server::with_queue().await;
-    put(&jobs, ["a"], NOW).await;
-    let mut worker = jobs.worker().lease(SECOND).attempts(2).start();
-    drop(next(&mut worker).await);
-    let job = next(&mut worker).await;
-    assert_eq!(job.attempt(), 2);
-    let ran_out = jobs.get("a").await.unwrap().unwrap().error.unwrap();
-    assert!(ran_out.contains("lease"), "{ran_out}");
-    drop(job);
-    idle_until(&mut worker, counts_become(&jobs, [0, 0, 1])).await;
-    assert_eq!(jobs.dead(1).await.unwrap()[0].error(), Some(&*ran_out));
-    assert!(jobs.revive("a").await.unwrap());
-    assert!(next(&mut worker).await.bury().await.unwrap());
-    assert_eq!(jobs.dead(1).await.unwrap()[0].error(), None);
-}
-
-#[tokio::test]
 async fn dead_jobs_are_kept_as_the_queue_was_told() {
     let server = Server::start();
     let queue = async || server.queue().await.partitions(2);
@@ -284,21 +265,31 @@ async fn dead_jobs_are_kept_as_the_queue_was_told() {
 }
 
 #[tokio::test]
-async fn dead_jobs_are_revived_and_purged_in_batches() {
-    const JOBS: usize = 230;
-    let server = Server::start();
-    let jobs = server.queue().await.partitions(2);
+async fn dead_jobs_are_listed_by_pages_and_revived_and_purged_one_by_one_and_in_batches() {
+    let (server, jobs) = Server::with_partitions(3).await;
     assert_eq!(jobs.revive_dead(10).await.unwrap(), 0);
-    put_together(&jobs, 0..JOBS, NOW).await;
+    let ids: BTreeSet<String> = (0..250).map(|n| n.to_string()).collect();
+    put_together(&jobs, &ids, NOW).await;
     let bury = async |job: Result<Job, Error>| assert!(job.unwrap().bury().await.unwrap());
-    soon(worker(&jobs).take(JOBS).for_each_concurrent(32, bury)).await;
+    soon(worker(&jobs).take(250).for_each_concurrent(50, bury)).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 250]);
+    let dead = jobs.dead(usize::MAX).await.unwrap();
+    let listed: BTreeSet<String> = dead.iter().map(|job| job.id().to_owned()).collect();
+    assert_eq!(listed, ids);
+    assert_eq!(jobs.dead(0).await.unwrap(), []);
+    assert_eq!(jobs.dead(7).await.unwrap(), dead[..7]);
+
+    for is_dead in [true, false] {
+        assert_eq!(jobs.revive("17").await.unwrap(), is_dead);
+        assert_eq!(jobs.purge("18").await.unwrap(), is_dead);
+    }
+    assert_eq!(counts(&jobs).await, [1, 0, 248]);
     assert_eq!(jobs.purge_dead(0).await.unwrap(), 0);
     assert_eq!(jobs.purge_dead(25).await.unwrap(), 25);
-    counts_become(&jobs, [0, 0, 205]).await;
     assert_eq!(jobs.revive_dead(15).await.unwrap(), 15);
-    counts_become(&jobs, [15, 0, 190]).await;
-    assert_eq!(jobs.revive_dead(usize::MAX).await.unwrap(), 190);
-    counts_become(&jobs, [205, 0, 0]).await;
+    assert_eq!(counts(&jobs).await, [16, 0, 208]);
+    assert_eq!(jobs.revive_dead(usize::MAX).await.unwrap(), 208);
+    assert_eq!(counts(&jobs).await, [224, 0, 0]);
     assert_eq!(entries(&server, "dead"), 0);
     assert_eq!(next(&mut worker(&jobs)).await.attempt(), 1);
 }

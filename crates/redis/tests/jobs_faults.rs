@@ -7,14 +7,14 @@ use support::prelude::*;
 
 const SHORT: Duration = Duration::from_secs(2);
 
-/// A queue behind a proxy; notifications come from the server itself. Redis knows the scripts: it cannot carry out what
-/// it has to ask for first.
-async fn behind_proxy(server: &Server) -> (Proxy, Jobs) {
-    let proxy = Proxy::start(server.port()).await;
+/// A server, and a queue behind a proxy; notifications come from the server itself. Redis knows the scripts: it cannot
+/// carry out what it has to ask for first.
+async fn behind_proxy() -> (Server, Proxy, Jobs) {
+    let (server, proxy) = Server::with_proxy().await;
     let jobs = unnotified(connect(&proxy.url()).await).notifications(&Notifications::of(server.client()));
     put(&jobs, ["warm"], NOW).await;
     do_next(&mut worker(&jobs)).await;
-    (proxy, jobs)
+    (server, proxy, jobs)
 }
 
 /// Loses the answer of what is asked, once it has been carried out, and lets the network recover.
@@ -42,8 +42,7 @@ async fn lose_answer<T: Send + 'static>(
 
 #[tokio::test]
 async fn what_is_repeated_after_a_lost_answer_answers_as_the_first_did() {
-    let server = Server::start();
-    let (proxy, jobs) = behind_proxy(&server).await;
+    let (server, proxy, jobs) = behind_proxy().await;
     macro_rules! lose_answer {
         ($effect:expr, $asked:expr) => {{
             let asked = Box::pin($asked);
@@ -76,8 +75,7 @@ async fn what_is_repeated_after_a_lost_answer_answers_as_the_first_did() {
 
 #[tokio::test]
 async fn a_take_whose_answer_was_lost_is_repeated() {
-    let server = Server::start();
-    let (proxy, jobs) = behind_proxy(&server).await;
+    let (server, proxy, jobs) = behind_proxy().await;
     for n in 0..5 {
         jobs.schedule(&n.to_string(), NOW, b"x").await.unwrap();
     }
@@ -97,8 +95,7 @@ async fn a_take_whose_answer_was_lost_is_repeated() {
 
 #[tokio::test]
 async fn a_start_whose_answer_was_lost_is_repeated() {
-    let server = Server::start();
-    let (proxy, jobs) = behind_proxy(&server).await;
+    let (server, proxy, jobs) = behind_proxy().await;
     put(&jobs, 0..5, NOW).await;
     let mut worker = worker(&jobs);
     let _first = next_after_errors(&mut worker).await;
@@ -109,8 +106,7 @@ async fn a_start_whose_answer_was_lost_is_repeated() {
 
 #[tokio::test]
 async fn a_take_that_was_dropped_midway_is_given_back() {
-    let server = Server::start();
-    let (proxy, jobs) = behind_proxy(&server).await;
+    let (server, proxy, jobs) = behind_proxy().await;
     put(&jobs, 0..5, NOW).await;
     let mut dropped = worker(&jobs);
     proxy.set(Network::Deaf);
@@ -125,8 +121,7 @@ async fn a_take_that_was_dropped_midway_is_given_back() {
 
 #[tokio::test]
 async fn redis_away_is_an_error_and_work_goes_on_when_it_is_back() {
-    let server = Server::start();
-    let (proxy, jobs) = behind_proxy(&server).await;
+    let (_server, proxy, jobs) = behind_proxy().await;
     let mut worker = worker(&jobs);
     assert!(worker.next().now_or_never().is_none());
     put(&jobs, ["a"], NOW).await;
@@ -324,16 +319,9 @@ fn a_worker_that_outlives_its_runtime_yields_an_error() {
 async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.
     let server = Server::start();
-    let script = concat!(
-        include_str!("../src/jobs/store/scripts/prelude.lua"),
-        include_str!("../src/jobs/store/scripts/schedule.lua"),
-        "end)()"
-    );
     // The name of the call, and of the one before it.
-    let call = |names: &str, id: &str| -> redis::RedisResult<String> {
-        let number_of_keys = KEYS.len().to_string();
-        let arguments = [names, "channel", "in", id, "0", "0", "payload"];
-        server.try_command(&[&["EVAL", script, &number_of_keys], &KEYS[..], &arguments].concat())
+    let call = |names: &str, id: &str| {
+        run_script::<String>(&server, "schedule", names, &["in", id, "0", "0", "payload"])
     };
     assert_eq!(call("1", "a").unwrap(), "1");
     assert_eq!(call("1", "a").unwrap(), "1");
@@ -345,7 +333,7 @@ async fn a_batch_that_comes_late_is_refused() {
     // A copy of the process, from before that, knows only the second.
     let error = call("5 2", "d").unwrap_err();
     assert_eq!(error.code(), Some("STALE"), "{error}");
-    let mut ids: Vec<String> = server.command(&["HKEYS", "payload"]);
+    let mut ids: Vec<String> = server.command(&["HKEYS", &key("payload")]);
     ids.sort();
     assert_eq!(ids, ["a", "c"]);
 }

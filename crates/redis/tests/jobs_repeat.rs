@@ -14,11 +14,11 @@ fn points_to(first: SystemTime, due: SystemTime, every: Duration) -> u32 {
 }
 
 /// A queue with the job "a" that is due now and every so often.
-async fn queue_with(server: &Server, every: Duration) -> Jobs {
+async fn repeating(server: Server, every: Duration) -> (Server, Jobs) {
     let jobs = server.queue().await;
     let repeated = jobs.repeat("a", NOW, every, b"payload").await;
     assert_eq!(repeated.unwrap(), Repeated::New);
-    jobs
+    (server, jobs)
 }
 
 #[tokio::test]
@@ -58,9 +58,8 @@ async fn a_job_comes_at_each_point_of_its_grid_until_it_is_cancelled() {
 
 #[tokio::test]
 async fn points_without_a_worker_are_made_up_by_one() {
-    let server = Server::start();
     let every = 2 * SECOND;
-    let jobs = queue_with(&server, every).await;
+    let (server, jobs) = repeating(Server::start(), every).await;
     // As if no worker had been there for an hour and a second.
     let past = server.time() - HOUR - SECOND;
     let micros = past.duration_since(UNIX_EPOCH).unwrap().as_micros().to_string();
@@ -80,9 +79,8 @@ async fn points_without_a_worker_are_made_up_by_one() {
 
 #[tokio::test]
 async fn points_that_pass_while_it_runs_are_made_up_by_one() {
-    let server = Server::start();
     let every = SECOND;
-    let jobs = queue_with(&server, every).await;
+    let (server, jobs) = repeating(Server::start(), every).await;
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
     let first = job.due();
@@ -103,8 +101,7 @@ async fn points_that_pass_while_it_runs_are_made_up_by_one() {
 
 #[tokio::test]
 async fn its_death_is_a_job_of_its_own_and_the_grid_goes_on() {
-    let server = Server::start();
-    let jobs = queue_with(&server, EVERY).await;
+    let (_server, jobs) = repeating(Server::start(), EVERY).await;
     let payload = &b"payload"[..];
     let mut worker = jobs.worker().lease(HOUR).attempts(2).start();
     let job = next(&mut worker).await;
@@ -132,20 +129,6 @@ async fn its_death_is_a_job_of_its_own_and_the_grid_goes_on() {
     done(revived).await;
     done(repeated).await;
     assert_eq!(counts(&jobs).await, [1, 0, 0]);
-}
-
-#[tokio::test]
-async fn cancelled_while_it_runs_it_runs_for_the_last_time() {
-    let server = Server::start();
-    let jobs = queue_with(&server, EVERY).await;
-    let mut worker = worker(&jobs);
-    let job = next(&mut worker).await;
-    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Running);
-    assert_eq!(jobs.cancel("a").await.unwrap(), Cancelled::Absent);
-    soon(job.lost()).await;
-    assert!(!job.done().await.unwrap());
-    counts_become(&jobs, [0, 0, 0]).await;
-    idle_until(&mut worker, sleep(2 * EVERY)).await;
 }
 
 /// When the first job is due.
@@ -179,8 +162,7 @@ async fn a_job_that_waits_is_changed_and_its_next_point_stays() {
 
 #[tokio::test]
 async fn a_job_that_runs_is_changed_and_its_next_point_stays() {
-    let server = Server::start();
-    let jobs = queue_with(&server, HOUR).await;
+    let (_server, jobs) = repeating(Server::start(), HOUR).await;
     let repeat = |every| jobs.repeat("a", NOW, every, b"payload");
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
@@ -220,8 +202,7 @@ async fn a_claim_is_not_delivered_with_an_old_payload() {
 
 #[tokio::test]
 async fn repeated_after_it_was_cancelled_while_it_runs_it_comes_after_that() {
-    let server = Server::start();
-    let jobs = queue_with(&server, HOUR).await;
+    let (_server, jobs) = repeating(Server::start(), HOUR).await;
     let repeat = || jobs.repeat("a", NOW, HOUR, b"new");
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
@@ -240,8 +221,7 @@ async fn repeated_after_it_was_cancelled_while_it_runs_it_comes_after_that() {
 
 #[tokio::test]
 async fn it_survives_the_death_of_its_worker_and_a_restart() {
-    let mut server = Server::start_aof();
-    let jobs = queue_with(&server, EVERY).await;
+    let (mut server, jobs) = repeating(Server::start_aof(), EVERY).await;
     let mut dying = jobs.worker().lease(SECOND).start();
     let job = next(&mut dying).await;
     let first = job.due();

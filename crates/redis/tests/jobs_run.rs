@@ -124,31 +124,8 @@ async fn a_grace_period_without_an_end_waits_for_what_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_hangs_is_dropped_at_its_time_limit() {
-    let (_server, jobs) = Server::with_queue().await;
-    put(&jobs, ["a"], NOW).await;
-    static DROPPED: AtomicUsize = AtomicUsize::new(0);
-    struct Count;
-    impl Drop for Count {
-        fn drop(&mut self) {
-            DROPPED.fetch_add(1, SeqCst);
-        }
-    }
-    let handler = async |_| {
-        let _count = Count;
-        pending::<Result<(), JobError>>().await
-    };
-    let worker = jobs.worker().lease(SECOND).attempts(2).time_limit(500 * MS);
-    let run = Running::start(worker.start().run(1, handler));
-    counts_become(&jobs, [0, 0, 1]).await;
-    assert_eq!(DROPPED.load(SeqCst), 2);
-    ended(run.end()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn it_goes_on_after_an_outage() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = Server::with_proxy().await;
     let jobs = unnotified(connect(&proxy.url()).await).notifications(&Notifications::of(server.client()));
     for n in 0..200 {
         put(&jobs, [n], n * 10 * MS).await;
@@ -175,9 +152,7 @@ async fn it_goes_on_after_an_outage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_is_an_error_and_the_end_of_the_wheel_is_the_end() {
-    let server = Server::start();
-    let wheel = Wheel::new();
-    let jobs = server.queue_on(&wheel).await;
+    let (_server, wheel, jobs) = Server::with_wheel().await;
     let handler = async |_| Ok::<(), JobError>(());
     let error = soon(jobs.worker().attempts(0).start().run(1, handler))
         .await

@@ -71,44 +71,6 @@ async fn due_jobs_wait_in_redis_for_a_worker_that_is_free() {
     }
 }
 
-/// The server's CPU time in microseconds.
-fn cpu(server: &Server) -> f64 {
-    let info: String = server.command(&["INFO", "cpu"]);
-    let seconds = ["used_cpu_user:", "used_cpu_sys:"].map(|name| {
-        let line = info.lines().find_map(|line| line.strip_prefix(name));
-        line.expect("a field of INFO").parse::<f64>().unwrap()
-    });
-    (seconds[0] + seconds[1]) * 1e6
-}
-
-/// Jobs per second out of a backlog, and commands and CPU time of the server for each.
-async fn backlog(jobs_in_all: usize, workers: usize, places: usize) -> (f64, f64, f64) {
-    let server = Server::start();
-    let jobs = &server.queue().await;
-    let schedule = |n: usize| async move {
-        assert!(jobs.schedule(&n.to_string(), NOW, b"payload").await.unwrap());
-    };
-    stream::iter(0..jobs_in_all)
-        .for_each_concurrent(256, schedule)
-        .await;
-    let before = (server.scripts_run(), cpu(&server));
-    let began = Instant::now();
-    let mut running = JoinSet::new();
-    for _ in 0..workers {
-        let worker = server.queue().await.worker().concurrency(places).start();
-        running.spawn(worker.for_each_concurrent(places, |job| done(job.unwrap())));
-    }
-    until(|| async {
-        sleep(20 * MS).await;
-        counts(jobs).await[..2] == [0, 0]
-    })
-    .await;
-    let rate = jobs_in_all as f64 / began.elapsed().as_secs_f64();
-    let of_each = |sum: f64| sum / jobs_in_all as f64;
-    let commands = (server.scripts_run() - before.0) as f64;
-    (rate, of_each(commands), of_each(cpu(&server) - before.1))
-}
-
 /// `cargo test --release -p tickwheel-redis --test jobs_shared -- --ignored --nocapture`
 ///
 /// Both settings run at the same time, on a server each, so that whatever else the machine does delays the
@@ -137,23 +99,6 @@ async fn measure_lateness() {
         });
         let ratio = many.as_secs_f64() / few.as_secs_f64();
         println!("    medians of the medians: {few:.1?} and {many:.1?}, {ratio:.2} times");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn measure_backlogs() {
-    for (workers, places) in [(1, 1), (1, 8), (1, 64), (4, 1), (4, 8), (4, 64)] {
-        let mut runs = Vec::new();
-        for _ in 0..3 {
-            runs.push(backlog(8000, workers, places).await);
-        }
-        runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (rate, commands, cpu) = runs[1];
-        println!(
-            "{workers} workers, {places} at once: {rate:.0} jobs a second (of {:.0} to {:.0}), {commands:.2} commands and {cpu:.0} us of Redis a job",
-            runs[0].0, runs[2].0
-        );
     }
 }
 
@@ -229,8 +174,7 @@ async fn a_single_worker_with_one_place_is_told_of_every_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_idle_workers_wake_as_there_are_due_jobs() {
-    let server = Server::start();
-    let jobs = server.queue().await.partitions(3);
+    let (_server, jobs) = Server::with_partitions(3).await;
     jobs.counts().await.unwrap();
     let (_running, mut starts, _ends) = idle_workers(&jobs, 40, 300 * MS).await;
     for round in 0..4 {

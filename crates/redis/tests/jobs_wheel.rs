@@ -56,9 +56,7 @@ async fn an_idle_worker_sends_less_than_a_command_a_second() {
 
 #[tokio::test]
 async fn what_is_claimed_ahead_waits_on_the_wheel_and_costs_one_command_when_it_is_due() {
-    let server = Server::start();
-    let wheel = Wheel::new();
-    let jobs = server.queue_on(&wheel).await;
+    let (server, wheel, jobs) = Server::with_wheel().await;
     let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
     assert!(worker.next().now_or_never().is_none());
     // It has looked, and waits for its next sweep.
@@ -162,9 +160,7 @@ async fn without_look_ahead_the_next_due_time_is_waited_for_on_the_wheel() {
 async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
     const JOBS: usize = 300;
     let lease = 3 * SECOND;
-    let server = Server::start();
-    let wheel = Wheel::new();
-    let jobs = server.queue_on(&wheel).await;
+    let (server, wheel, jobs) = Server::with_wheel().await;
     put_together(&jobs, 0..JOBS, NOW).await;
     let mut worker = jobs.worker().lease(lease).start();
     let held = next_jobs::<JOBS>(&mut worker).await;

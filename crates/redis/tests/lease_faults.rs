@@ -7,19 +7,19 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use support::prelude::*;
 
-/// Leases on a connection whose faults are set as the test goes. Redis knows the scripts: it cannot carry out what it
-/// has to ask for first.
-async fn faulty(server: &Server) -> (Leases<Faulty<ConnectionManager>>, Faults) {
+/// A server, and leases on a connection whose faults are set as the test goes. Redis knows the scripts: it cannot carry
+/// out what it has to ask for first.
+async fn faulty() -> (Server, Leases<Faulty<ConnectionManager>>, Faults) {
+    let server = Server::start();
     let (connection, faults) = Faulty::with_faults(server.connect().await);
     let leases = leases_on(connection);
     use_once(&leases, "warm").await;
-    (leases, faults)
+    (server, leases, faults)
 }
 
 #[tokio::test]
 async fn a_request_that_arrives_after_it_was_given_back_acquires_nothing() {
-    let server = Server::start();
-    let (leases, faults) = faulty(&server).await;
+    let (server, leases, faults) = faulty().await;
     let arrive = faults.stop("");
     let mut asking = Box::pin(leases.try_acquire("x", HOUR));
     assert!((&mut asking).now_or_never().is_none());
@@ -35,25 +35,8 @@ async fn a_request_that_arrives_after_it_was_given_back_acquires_nothing() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_is_answered_as_the_first() {
-    let server = Server::start();
-    let (leases, faults) = faulty(&server).await;
-    let lease = acquire(&leases, "x").await;
-    faults.set(Fault::LoseAnswer);
-    let releasing = tokio::spawn(lease.release());
-    is_free(&server, "x").await;
-    let others = server.leases().await;
-    let next = try_acquire(&others, "x").await.unwrap();
-    faults.clear();
-    assert!(soon(releasing).await.unwrap().unwrap());
-    assert!(is_held(&server, "x"), "the next holder's is untouched");
-    release(next).await;
-}
-
-#[tokio::test]
 async fn a_release_is_tried_again_in_the_background() {
-    let server = Server::start();
-    let (leases, faults) = faulty(&server).await;
+    let (server, leases, faults) = faulty().await;
     for drop_it in [false, true] {
         let lease = acquire(&leases, "x").await;
         faults.set(Fault::LoseRequest);
@@ -71,8 +54,7 @@ async fn a_release_is_tried_again_in_the_background() {
 
 #[tokio::test]
 async fn one_broken_connection_is_not_noticed() {
-    let server = Server::start();
-    faulty(&server).await;
+    let (server, ..) = faulty().await;
     let mut number = 0;
     // Every other request fails, in one way or the other, but for the first: that is INFO.
     let every_other = Faulty::new(server.connect().await, move |_| {

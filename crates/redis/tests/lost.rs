@@ -76,8 +76,7 @@ async fn a_server_that_is_unreachable_or_answers_late() {
 
 #[tokio::test]
 async fn no_renewal_is_sent_after_a_loss_but_a_release_is() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = Server::with_proxy().await;
     let lease = hold(&proxy.url(), "x").await;
     // Redis keeps it for much longer than its holder may believe.
     proxy.set(Network::Deaf);

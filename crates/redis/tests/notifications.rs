@@ -159,8 +159,7 @@ async fn a_silent_subscription_to_a_cluster_is_pinged() {
 
 #[tokio::test]
 async fn without_it_or_with_a_lost_message_it_looks() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = Server::with_proxy().await;
     let notifications = Notifications::of(Client::open(proxy.url()).unwrap());
     let giver = server.leases().await;
     let deaf = server.leases().await.notifications(&notifications);
@@ -244,8 +243,7 @@ async fn a_server_that_is_away_at_first() {
 /// Listeners that come and go must not put off the ping by which a connection that went silent is found out.
 #[tokio::test]
 async fn a_silent_connection_is_pinged_while_listeners_come_and_go() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = Server::with_proxy().await;
     let notifications = Notifications::of(Client::open(proxy.url()).unwrap());
     let leases = server.leases().await.notifications(&notifications);
     let _held = leases.acquire("x", MINUTE * 10).await.unwrap();

@@ -21,17 +21,24 @@ fn served() -> (Server, Runtime) {
 }
 
 fn leases(server: &Server, served: &Runtime) -> Leases<ConnectionManager> {
-    leases_on(served.block_on(connect(&server.url())))
+    served.block_on(server.leases())
 }
 
-fn queue(server: &Server, served: &Runtime) -> Jobs {
-    unnotified(served.block_on(connect(&server.url())))
+fn served_leases() -> (Server, Runtime, Leases<ConnectionManager>) {
+    let (server, served) = served();
+    let leases = leases(&server, &served);
+    (server, served, leases)
+}
+
+fn served_jobs() -> (Server, Runtime, Jobs) {
+    let (server, served) = served();
+    let jobs = unnotified(served.block_on(server.connect()));
+    (server, served, jobs)
 }
 
 #[test]
 fn a_runtime_that_ends_ends_no_others_lease() {
-    let (server, served) = served();
-    let leases = leases(&server, &served);
+    let (_server, _served, leases) = served_leases();
     let (first, second) = (runtime(), runtime());
     let of_first = first.block_on(leases.acquire("first", TTL)).unwrap();
     let of_second = second.block_on(leases.acquire("second", TTL)).unwrap();
@@ -47,8 +54,7 @@ fn a_runtime_that_ends_ends_no_others_lease() {
 
 #[test]
 fn a_lease_of_an_ended_runtime_is_given_up_on_another() {
-    let (server, served) = served();
-    let leases = leases(&server, &served);
+    let (server, _served, leases) = served_leases();
     let (first, second, third) = (runtime(), runtime(), runtime());
     let _kept = first.block_on(acquire(&leases, "kept"));
     let released = second.block_on(acquire(&leases, "released"));
@@ -65,8 +71,7 @@ fn a_lease_of_an_ended_runtime_is_given_up_on_another() {
 
 #[test]
 fn a_release_goes_on_on_the_runtime_that_polls_it() {
-    let (server, served) = served();
-    let leases = leases(&server, &served);
+    let (server, _served, leases) = served_leases();
     let (first, second, third) = (runtime(), runtime(), runtime());
     let lease = first.block_on(acquire(&leases, "x"));
     server.stop();
@@ -81,8 +86,7 @@ fn a_release_goes_on_on_the_runtime_that_polls_it() {
 /// Its lease is renewed by nobody, and nobody but the future itself can say so.
 #[test]
 fn a_loss_is_reported_where_somebody_waits_for_it() {
-    let (server, served) = served();
-    let leases = leases(&server, &served);
+    let (_server, _served, leases) = served_leases();
     let undriven = runtime();
     let lease = undriven.block_on(leases.acquire("x", TTL)).unwrap();
     runtime().block_on(told(lease.lost()));
@@ -99,8 +103,7 @@ async fn told(lost: Lost) {
 
 #[test]
 fn a_lease_that_is_dropped_elsewhere_is_released_there() {
-    let (server, served) = served();
-    let leases = leases(&server, &served);
+    let (server, _served, leases) = served_leases();
     let undriven = runtime();
     let lease = undriven.block_on(acquire(&leases, "x"));
     runtime().block_on(async {
@@ -112,8 +115,7 @@ fn a_lease_that_is_dropped_elsewhere_is_released_there() {
 /// Its request was sent from a runtime that is left undriven, and answered on another.
 #[test]
 fn a_lease_is_renewed_where_its_acquire_went_on() {
-    let (server, served) = served();
-    let leases = leases(&server, &served);
+    let (server, _served, leases) = served_leases();
     let (undriven, driven) = (runtime(), runtime());
     server.stop();
     let mut acquiring = Box::pin(leases.acquire("x", TTL));
@@ -183,8 +185,7 @@ fn no_two_hold_a_lease_whose_runtimes_stand_still_between() {
 /// Its request was granted, and nobody takes the answer. Redis would keep the lease for as long as it lasts.
 #[test]
 fn an_acquire_that_is_kept_with_its_answer_blocks_no_other() {
-    let (server, served) = served();
-    let leases = leases(&server, &served);
+    let (server, _served, leases) = served_leases();
     let (undriven, driven) = (runtime(), runtime());
     let used = driven.block_on(acquire(&leases, "another"));
     let mut kept = Box::pin(leases.acquire("x", HOUR));
@@ -209,8 +210,7 @@ fn an_acquire_that_is_kept_with_its_answer_blocks_no_other() {
 #[test]
 fn acquires_that_are_not_polled_any_more_block_no_other() {
     for (count, polled) in [(2, 50 * MS), (100, NOW)] {
-        let (server, served) = served();
-        let leases = leases(&server, &served);
+        let (_server, _served, leases) = served_leases();
         let (undriven, driven) = (runtime(), runtime());
         let held = driven.block_on(acquire(&leases, "x"));
         let mut kept: Vec<_> = (0..count)
@@ -249,8 +249,7 @@ fn a_subscription_is_made_again_when_its_runtime_has_ended() {
 
 #[test]
 fn a_call_does_not_wait_for_a_runtime_that_is_left_undriven() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (_server, _served, jobs) = served_jobs();
     let (undriven, driven) = (runtime(), runtime());
     undriven.block_on(put(&jobs, ["a"], MINUTE));
     driven.block_on(soon(put(&jobs, ["b"], MINUTE)));
@@ -261,8 +260,7 @@ fn a_call_does_not_wait_for_a_runtime_that_is_left_undriven() {
 
 #[test]
 fn a_first_call_that_was_polled_once_blocks_no_other() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (server, served, jobs) = served_jobs();
     let (undriven, driven) = (runtime(), runtime());
     let mut kept = Box::pin(jobs.schedule("a", MINUTE, b""));
     // Rarely, all answers come within one poll.
@@ -282,8 +280,7 @@ fn senders(server: &Server) -> u64 {
 /// Each of them sends operations, and ends as soon as its own are answered.
 #[test]
 fn jobs_are_finished_on_runtimes_that_end() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (server, served, jobs) = served_jobs();
     served.block_on(put(&jobs, 0..400, NOW));
     let mut worker = served.block_on(async { jobs.worker().start() });
     let (sender, receiver) = mpsc::channel::<Job>();
@@ -309,8 +306,7 @@ fn jobs_are_finished_on_runtimes_that_end() {
 /// A runtime for each request.
 #[test]
 fn runtimes_that_come_and_go_leave_nothing_behind() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (server, _served, jobs) = served_jobs();
     for job in 0..100 {
         runtime().block_on(put(&jobs, [job], MINUTE));
     }
@@ -319,8 +315,7 @@ fn runtimes_that_come_and_go_leave_nothing_behind() {
 
 #[test]
 fn an_operation_of_an_ended_runtime_says_how_long_it_has_waited() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (server, served, jobs) = served_jobs();
     served.block_on(put(&jobs, ["a"], NOW));
     let (first, second) = (runtime(), runtime());
     let mut scheduling = Box::pin(jobs.schedule("b", NOW, b""));
@@ -350,8 +345,7 @@ async fn says_that_its_runtime_has_ended(worker: &mut Worker) {
 
 #[test]
 fn a_worker_whose_runtime_has_ended_says_so() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (_server, _served, jobs) = served_jobs();
     let (first, second) = (runtime(), runtime());
     let mut worker = first.block_on(async { jobs.worker().start() });
     first.block_on(async {
@@ -367,8 +361,7 @@ fn a_worker_whose_runtime_has_ended_says_so() {
 /// The start of a job is under way, and is left without an answer.
 #[test]
 fn a_worker_whose_runtime_ends_while_a_job_starts_says_so() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (server, _served, jobs) = served_jobs();
     let (first, second) = (runtime(), runtime());
     let mut worker = first.block_on(async { jobs.worker().look_ahead(9 * SECOND).start() });
     poll_elsewhere(&second, &mut worker);
@@ -388,8 +381,7 @@ fn a_worker_whose_runtime_ends_while_a_job_starts_says_so() {
 /// The start of a job does not depend on whoever polled the stream and has stopped.
 #[test]
 fn a_stream_that_was_polled_elsewhere_keeps_no_job() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (_server, served, jobs) = served_jobs();
     let undriven = runtime();
     let mut worker = served.block_on(async { jobs.worker().start() });
     undriven.block_on(async {
@@ -407,8 +399,7 @@ fn a_stream_that_was_polled_elsewhere_keeps_no_job() {
 /// Finished on a runtime that does not renew it.
 #[test]
 fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
-    let (server, served) = served();
-    let jobs = queue(&server, &served);
+    let (_server, _served, jobs) = served_jobs();
     let (first, second) = (runtime(), runtime());
     let job = first.block_on(async {
         put(&jobs, ["a"], NOW).await;

@@ -97,8 +97,7 @@ async fn a_process_that_pauses_between_has_its_turns() {
 /// The lease is kept for a moment for a process that has waited and does not come any more.
 #[tokio::test]
 async fn a_process_that_waits_no_longer_holds_nobody_up() {
-    let server = Server::start();
-    let (first, second) = (server.leases().await, server.leases().await);
+    let (_server, first, second) = Server::with_two_leases().await;
     let held = acquire(&first, "x").await;
     assert!(timeout(1300 * MS, second.acquire("x", MINUTE)).await.is_err());
     release(held).await;
@@ -111,8 +110,7 @@ async fn a_process_that_waits_no_longer_holds_nobody_up() {
 /// same.
 #[tokio::test]
 async fn a_lease_for_which_others_wait_is_renewed() {
-    let server = Server::start();
-    let (first, second) = (server.leases().await, server.leases().await);
+    let (server, first, second) = Server::with_two_leases().await;
     let held = first.acquire("x", 2 * SECOND).await.unwrap();
     let waiting = acquiring(&second, "x");
     sleep(5 * SECOND).await;

@@ -3,7 +3,7 @@
 use std::{fmt::Display, time::Duration};
 
 use futures::{StreamExt, future::join_all};
-use redis::aio::ConnectionManager;
+use redis::{FromRedisValue, RedisResult, aio::ConnectionManager};
 use tickwheel::Wheel;
 use tickwheel_redis::{Connection, DelayedJobs, Error, Job, Notifications, Run, Worker};
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -33,6 +33,19 @@ impl Server {
         let server = Server::start();
         let jobs = server.queue().await;
         (server, jobs)
+    }
+
+    /// The same with so many partitions.
+    pub async fn with_partitions(partitions: usize) -> (Server, Jobs) {
+        let (server, jobs) = Server::with_queue().await;
+        (server, jobs.partitions(partitions))
+    }
+
+    /// The same on a wheel that the test has too.
+    pub async fn with_wheel() -> (Server, Wheel, Jobs) {
+        let (server, wheel) = (Server::start(), Wheel::new());
+        let jobs = server.queue_on(&wheel).await;
+        (server, wheel, jobs)
     }
 
     /// The queue "q" on a wheel of its own, whose workers are notified.
@@ -187,6 +200,34 @@ pub fn key(what: &str) -> String {
 /// One of this partition.
 pub fn key_of(partition: usize, what: &str) -> String {
     format!("tickwheel:jobs:{{q:{partition}}}:{what}")
+}
+
+/// Carries out a script that changes jobs, as the call that the first of these names names: see `prelude.lua`.
+pub fn run_script<T: FromRedisValue>(
+    server: &Server,
+    script: &str,
+    names: &str,
+    arguments: &[&str],
+) -> RedisResult<T> {
+    let script = match script {
+        "schedule" => include_str!("../../src/jobs/store/scripts/schedule.lua"),
+        "take" => include_str!("../../src/jobs/store/scripts/take.lua"),
+        "undo_take" => include_str!("../../src/jobs/store/scripts/undo_take.lua"),
+        _ => include_str!("../../src/jobs/store/scripts/update.lua"),
+    };
+    let prelude = include_str!("../../src/jobs/store/scripts/prelude.lua");
+    let script = [prelude, script, "end)()"].concat();
+    let (number, keys) = (KEYS.len().to_string(), KEYS.map(key));
+    let keys = keys.each_ref().map(|key| &**key);
+    server.try_command(
+        &[
+            &["EVAL", &script, &number],
+            &keys[..],
+            &[names, "channel"],
+            arguments,
+        ]
+        .concat(),
+    )
 }
 
 /// How many entries a sorted set of the first partition has.

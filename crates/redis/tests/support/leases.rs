@@ -18,6 +18,13 @@ impl Server {
         (server, leases)
     }
 
+    /// A server, and leases of two processes on it.
+    pub async fn with_two_leases() -> (Server, Leases<ConnectionManager>, Leases<ConnectionManager>) {
+        let (server, leases) = Server::with_leases().await;
+        let others = server.leases().await;
+        (server, leases, others)
+    }
+
     /// Leases on a wheel and a connection of their own.
     pub async fn leases(&self) -> Leases<ConnectionManager> {
         leases(&self.url()).await

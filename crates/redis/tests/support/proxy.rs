@@ -17,6 +17,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
+use super::server::Server;
+
 /// What the network does to what is sent from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -50,6 +52,15 @@ struct Link {
     requests: AtomicU64,
     /// When a narrow network is free again for requests, and for answers.
     free: [Mutex<Instant>; 2],
+}
+
+impl Server {
+    /// A server, and a network to it.
+    pub async fn with_proxy() -> (Server, Proxy) {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port()).await;
+        (server, proxy)
+    }
 }
 
 impl Proxy {

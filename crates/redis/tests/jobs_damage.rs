@@ -117,28 +117,6 @@ async fn after_flushall_a_running_program_goes_on_and_a_new_one_may_bring_anothe
     assert_eq!(counts(&new).await, [0, 0, 0]);
 }
 
-/// A batch that holds a `repeat` changes nothing while something else is at the key of the grids, and no job of it
-/// is nowhere afterwards.
-#[tokio::test]
-async fn something_else_at_the_grids_loses_no_job_of_the_same_batch() {
-    let (server, jobs) = Server::with_queue().await;
-    jobs.counts().await.unwrap();
-    let _: String = server.command(&["SET", &key("repeats"), "not ours"]);
-    let (before, repeated, after) = futures::join!(
-        jobs.schedule("before", HOUR, b"kept"),
-        jobs.repeat("grid", HOUR, HOUR, b"kept"),
-        jobs.schedule("after", HOUR, b"kept"),
-    );
-    for outcome in [before.map(drop), repeated.map(drop), after.map(drop)] {
-        let error = outcome.unwrap_err();
-        assert!(matches!(error, Error::WrongType { .. }), "{error}");
-    }
-    server.delete(&[&key("repeats")]);
-    assert_eq!(counts(&jobs).await, [0, 0, 0]);
-    put(&jobs, ["before", "grid", "after"], HOUR).await;
-    assert_eq!(counts(&jobs).await, [3, 0, 0]);
-}
-
 /// The attempts that a job which runs may have, in place of a number.
 #[tokio::test]
 async fn a_damaged_number_of_attempts_stops_no_other_job_of_the_same_batch() {
@@ -178,14 +156,16 @@ fn are_not_needed(call: &str, has_max_running: bool) -> &'static [&'static str] 
     match (call, has_max_running) {
         ("schedule", false) => &["claimed", "running", "dead", "state", "repeats"],
         ("schedule", true) => &["dead", "state", "repeats"],
-        ("repeat", _) | ("done", true) => &["dead"],
+        ("repeat" | "repeat of a new one" | "start", _) | ("done", true) => &["dead"],
         ("done", false) => &["claimed", "dead"],
+        ("undo_take", false) => &["running", "dead", "payload", "repeats"],
+        ("undo_take", true) => &["dead", "payload", "repeats"],
         _ => &[],
     }
 }
 
-/// Whatever key holds another type, a call that may need it to change something says so and changes nothing, and a
-/// call that only reads says so or does not need that key.
+/// Whatever key holds another type, a call that may need it says so, and no call changes anything. Those of the first
+/// table are a program's, and so are those of the last, which only read; the others are a worker's own.
 #[tokio::test]
 async fn each_call_beside_each_key_of_another_type() {
     for (what, has_max_running) in KEYS.into_iter().flat_map(|what| [(what, false), (what, true)]) {
@@ -203,6 +183,10 @@ async fn each_call_beside_each_key_of_another_type() {
         assert!(next(&mut worker).await.bury().await.unwrap());
         let [done, retried, snoozed, buried] = next_jobs(&mut worker).await;
         worker.close().await;
+        assert!(jobs.schedule("claimed", NOW, b"kept").await.unwrap());
+        let take = ["1", "1", "0", "60000000", "5", "0", "1000", "1000", ""];
+        let _: redis::Value = run_script(&server, "take", "take@taker", &take).unwrap();
+        assert_eq!(sizes(&server), [0, 1, 4, 1]);
         assert!(jobs.schedule("due", NOW, b"kept").await.unwrap());
         assert!(jobs.schedule("waiting", HOUR, b"kept").await.unwrap());
         let _ = jobs.repeat("repeated", HOUR, HOUR, b"kept").await.unwrap();
@@ -213,16 +197,18 @@ async fn each_call_beside_each_key_of_another_type() {
         }
         let _: () = server.command(&["SET", &key(what), "not ours"]);
         let before = stored(&server);
-        let repeat = jobs.repeat("repeated", HOUR, HOUR / 2, b"");
+        let needs_it = |call: &str| !are_not_needed(call, has_max_running).contains(&what);
+        let repeat = |id| jobs.repeat(id, HOUR, HOUR / 2, b"").map_ok(drop);
         let reschedule = jobs.reschedule("waiting", HOUR / 2);
         // Those that do not need the key are not made.
-        let changes: [(&str, BoxFuture<'_, Result<(), Error>>); 15] = [
+        let changes: [(&str, BoxFuture<'_, Result<(), Error>>); 16] = [
             // Before the first that is due, of which workers are told.
             (
                 "schedule",
                 jobs.schedule_at("new", UNIX_EPOCH, b"").map_ok(drop).boxed(),
             ),
-            ("repeat", repeat.map_ok(drop).boxed()),
+            ("repeat", repeat("repeated").boxed()),
+            ("repeat of a new one", repeat("new").boxed()),
             ("reschedule", reschedule.map_ok(drop).boxed()),
             ("cancel", jobs.cancel("waiting").map_ok(drop).boxed()),
             ("cancel of what runs", jobs.cancel("done").map_ok(drop).boxed()),
@@ -237,10 +223,7 @@ async fn each_call_beside_each_key_of_another_type() {
             ("snooze", snoozed.snooze(HOUR).map_ok(drop).boxed()),
             ("bury", buried.bury().map_ok(drop).boxed()),
         ];
-        for (call, outcome) in changes {
-            if are_not_needed(call, has_max_running).contains(&what) {
-                continue;
-            }
+        for (call, outcome) in changes.into_iter().filter(|(call, _)| needs_it(call)) {
             let error = outcome.await.expect_err(call);
             println!("{call} with {what}: {error}");
             assert_is!(error, Error::WrongType { keys } if keys.contains(&key(what)));
@@ -251,18 +234,52 @@ async fn each_call_beside_each_key_of_another_type() {
             }
             assert_says(&error, &[&key(what)]);
         }
+        let of_workers: [&[&str]; 10] = [
+            &["start", "claimed", "take", "60000000", "5"],
+            &["renew", "claimed", "take", "60000000"],
+            &["give_back", "claimed", "take"],
+            &["undo_start", "claimed", "take", "0"],
+            &["unfetched", "claimed", "take", "5"],
+            &["confirm", "claimed", "take"],
+            &["keep_dead", "1", "60000000"],
+            &["set_max_running", "3"],
+            &["unlist", "worker"],
+            &["undo_take"],
+        ];
+        for change in of_workers.into_iter().filter(|change| needs_it(change[0])) {
+            let outcome = match change {
+                ["undo_take"] => run_script::<redis::Value>(&server, "undo_take", "take@taker", &[]),
+                _ => run_script(&server, "update", "change@worker", change),
+            };
+            let error = outcome.expect_err(change[0]);
+            assert_eq!(error.code(), Some("WRONGTYPE"), "{change:?} with {what}: {error}");
+        }
         let error = next_error(&mut jobs.worker().start()).await;
         println!("a take with {what}: {error}");
         assert_is!(error, Error::WrongType { keys } if keys.contains(&key(what)));
-        let reads = [
-            ("counts", jobs.counts().await.map(drop)),
-            ("get", jobs.get("waiting").await.map(drop)),
-            ("waiting", jobs.waiting(0, 10).await.map(drop)),
-            ("dead", jobs.dead(10).await.map(drop)),
-        ];
-        for (call, outcome) in reads {
-            let is_clear = matches!(outcome, Ok(()) | Err(Error::WrongType { .. }));
-            assert!(is_clear, "{call} with {what}: {outcome:?}");
+        let counted = &["due", "claimed", "running", "dead", "settings"][..];
+        for (call, needed, outcome) in [
+            ("counts", counted, jobs.counts().await.map(drop)),
+            ("sample", counted, jobs.sample().await.map(drop)),
+            ("get", &["due", "state"], jobs.get("waiting").await.map(drop)),
+            (
+                "waiting",
+                &["due", "claimed", "state"],
+                jobs.waiting(0, 10).await.map(drop),
+            ),
+            (
+                "dead",
+                &["dead", "state", "payload"],
+                jobs.dead(10).await.map(drop),
+            ),
+        ] {
+            match outcome {
+                Ok(()) => assert!(!needed.contains(&what), "{call} with {what}"),
+                Err(error) => {
+                    assert!(needed.contains(&what), "{call} with {what}: {error}");
+                    assert_is!(error, Error::WrongType { keys } if keys.contains(&key(what)));
+                }
+            }
         }
         assert!(stored(&server) == before, "something was changed beside {what}");
 
@@ -270,7 +287,7 @@ async fn each_call_beside_each_key_of_another_type() {
         if had_it {
             let _: () = server.command(&["RENAME", "saved", &key(what)]);
         }
-        assert_eq!(counts(&jobs).await, [3, 4, 1], "{what}");
+        assert_eq!(counts(&jobs).await, [4, 4, 1], "{what}");
         assert_eq!(jobs.cancel("waiting").await.unwrap(), Cancelled::Waiting);
     }
 }

@@ -214,6 +214,23 @@ async fn out_of_memory_nothing_is_scheduled_and_everything_is_finished() {
     put(&jobs, ["more"], HOUR).await;
 }
 
+/// It is carried out, and refused when it is asked for again.
+#[tokio::test]
+async fn a_schedule_whose_answer_was_lost_is_not_refused_for_want_of_memory() {
+    let server = Server::start();
+    let (connection, faults) = Faulty::with_faults(server.connect().await);
+    let jobs = unnotified(connection);
+    // The server knows the script from now on.
+    put(&jobs, ["warm"], HOUR).await;
+    faults.set(Fault::LoseAnswer);
+    let scheduling = tokio::spawn(async move { jobs.schedule("a", HOUR, b"").await });
+    until(|| async { sizes(&server) == [2, 0, 0, 0] }).await;
+    server.set("maxmemory", "1");
+    faults.clear();
+    let error = soon(scheduling).await.unwrap().unwrap_err();
+    assert_is!(error, Error::NoAnswer { .. });
+}
+
 #[tokio::test]
 async fn a_process_that_starts_when_redis_is_out_of_memory_drains_the_queue() {
     let server = Server::start();

@@ -69,6 +69,8 @@ pub(crate) async fn ask<T>(
     let began = Instant::now();
     let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
     let mut unanswered = false;
+    // Whether an earlier attempt may have been carried out.
+    let mut is_unsure = false;
     loop {
         let left = deadline
             .saturating_duration_since(Instant::now())
@@ -87,8 +89,15 @@ pub(crate) async fn ask<T>(
         unanswered = error.is_unanswered();
         let again_at = Instant::now() + backoff.next_delay();
         if !is_worth_repeating(&error) || again_at >= deadline {
-            return Err(error.after(began.elapsed()));
+            let waited = began.elapsed();
+            // A server that is out of memory does not look at what it has carried out before.
+            return Err(if is_unsure && is_out_of_memory(&error) {
+                Error::NoAnswer { waited }
+            } else {
+                error.after(waited)
+            });
         }
+        is_unsure |= !error.is_refusal();
         timers::sleep_until(again_at).await;
     }
 }
@@ -106,8 +115,12 @@ pub(crate) async fn within<T>(
 /// Whether to send the same call again. A server that is out of memory is not asked again, because that would
 /// only add to its load.
 fn is_worth_repeating(error: &Error) -> bool {
-    error.is_passing()
-        && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
+    let is_stale = matches!(error, Error::Redis(error) if error.code() == Some("STALE"));
+    error.is_passing() && !is_stale && !is_out_of_memory(error)
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    matches!(error, Error::Redis(error) if error.code() == Some("OOM"))
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Error {
     /// on its own.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
-            // A script that fails halfway reports an error too, but ours check before they write.
+            // A script that fails halfway reports an error too, but ours check before they write to a job or a lease.
             Error::Redis(error) => match error.kind() {
                 // A cluster client reports these after several attempts of its own, of which an earlier one
                 // may have arrived.

@@ -1,7 +1,7 @@
 //! `PerRuntime`: one value for each runtime, with a task on that runtime that serves it.
 //!
 //! Handles of this crate are used from any number of runtimes, of which one may end, or not be driven any
-//! more, while others go on. So whatever needs a task exists once on each runtime. A value lasts no longer
+//! more, while others go on. So what they share and needs a task exists once on each runtime. A value lasts no longer
 //! than its task, and a task no longer than its value:
 //!
 //! - The task holds a [`Guard`], which removes the value when the task has ended, also where its runtime was

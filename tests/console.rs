@@ -7,6 +7,7 @@ use std::{
     fmt,
     future::pending,
     sync::{Arc, Mutex},
+    thread,
 };
 
 use tickwheel::{Sleep, Wheel};
@@ -19,7 +20,7 @@ use tracing::{
     subscriber::with_default,
 };
 
-use support::{SECOND, advance, ms, paused_runtime};
+use support::{DAY, SECOND, advance, ms, paused_runtime, threaded_runtime};
 
 /// Writes down what tokio-console would look at, a line each. A span goes by the number in which it was made.
 #[derive(Clone, Default)]
@@ -33,6 +34,8 @@ struct State {
     entered: Vec<u64>,
     /// The lines of this file in which resources were made.
     made_in: Vec<u64>,
+    /// Who enters a span is held up until a timer of this wheel has expired.
+    held_up_by: Option<Wheel>,
 }
 
 impl Log {
@@ -119,7 +122,16 @@ impl Subscriber for Log {
     }
 
     fn enter(&self, span: &Id) {
-        self.0.lock().unwrap().entered.push(span.into_u64());
+        let mut state = self.0.lock().unwrap();
+        state.entered.push(span.into_u64());
+        let held_up_by = state.held_up_by.clone();
+        drop(state);
+        while held_up_by
+            .as_ref()
+            .is_some_and(|wheel| wheel.metrics().expired == 0)
+        {
+            thread::yield_now();
+        }
     }
 
     fn exit(&self, span: &Id) {
@@ -299,4 +311,23 @@ fn where_nobody_listens_it_costs_eight_bytes_and_says_nothing() {
     if cfg!(target_pointer_width = "64") {
         assert!(size_of::<Sleep>() <= 48);
     }
+}
+
+/// On the machine's clock, because on a test's every poll takes the lock.
+#[test]
+fn a_sleep_that_elapses_while_it_is_polled_keeps_no_permit() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let runtime = threaded_runtime(1);
+    let _entered = runtime.enter();
+    let log = Log::default();
+    with_default(log.clone(), || {
+        let mut sleep = task::spawn(wheel.try_sleep(ms(100)));
+        // From the second poll on, it is known whom it wakes.
+        let _ = (sleep.poll(), sleep.poll());
+        log.0.lock().unwrap().held_up_by = Some(wheel.clone());
+        while sleep.poll().is_pending() {}
+        let mut next = task::spawn(wheel.try_sleep(DAY));
+        assert_pending!(next.poll());
+        drop(sleep);
+    });
 }

@@ -261,9 +261,12 @@ impl TrySleep {
         had_budget: HadBudget,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        // What is known to wait has a permit and its waker on the roster.
+        // What is known to wait has a permit and its waker on the roster. The timer is not looked at once more,
+        // because the permit of one that has elapsed since has to be given back.
         if self.sleep.timer.waits(cx.waker()) && !self.roster.permits.is_shutdown() {
-            return self.sleep.poll_after(had_budget, cx).map(Ok);
+            let _spans = self.sleep.resource.enter();
+            self.sleep.resource.report(&Poll::<()>::Pending);
+            return Poll::Pending;
         }
         ready!(had_budget.poll(cx));
         let waited = ready!(self.poll_without_budget(cx.waker()));

@@ -249,10 +249,11 @@ impl Shared {
     /// ended.
     pub(crate) fn forget_builder_runtime(&self, runtime: Id) {
         if let Some(given) = self.builder_runtime.as_ref().filter(|given| given.id == runtime) {
-            given.has_ended.store(true, Ordering::Relaxed);
             // The runtime's descriptors are open for as long as there is a handle. This one is dropped with no lock
             // held, because the last one drops the runtime's callbacks, which are code of the user's.
             let handle = lock(&given.handle).take();
+            // Stored only now: a task whose timer has been bound to another runtime must not be spawned on this one.
+            given.has_ended.store(true, Ordering::Relaxed);
             drop(handle);
         }
     }

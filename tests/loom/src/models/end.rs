@@ -194,6 +194,20 @@ fn a_timer_of_a_wheel_with_a_handle_goes_on_where_it_is_polled_once_that_runtime
     });
 }
 
+/// A task whose timer was bound to the runtime of its thread would be spawned on one that has ended.
+#[test]
+fn once_the_runtime_of_a_handle_has_ended_nobody_is_given_the_handle() {
+    model(3, || {
+        let given = Handle::new(1);
+        let world = World::with(Handle::new(2), Some(given.clone()));
+        let forgets = world.spawn(move |world| world.shared.forget_builder_runtime(given.id()));
+        let has_ended = world.shared.builder_runtime().is_none();
+        assert!(!(has_ended && world.shared.builder_handle().is_some()));
+        forgets.join().unwrap();
+        world.assert_ended();
+    });
+}
+
 /// Lets the tasks of a runtime run until all of them wait. An engine's task yields after each turn.
 fn run_tasks(runtime: &Handle) {
     (0..2).for_each(|_| runtime.poll_tasks(&Task::without_thread().1));

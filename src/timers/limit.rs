@@ -73,7 +73,7 @@ impl<M> Permit<M> {
     /// Takes a permit, and counts the refusal if there is none.
     pub(crate) fn take(roster: &Arc<Roster<M>>) -> Result<Permit<M>, SleepError> {
         roster.permits.check()?;
-        let taken = roster.permits.try_take();
+        let taken = roster.permits.try_take(false);
         taken.inspect_err(|_| roster.permits.count_rejected())?;
         Ok(Permit::taken(roster.clone()))
     }
@@ -303,13 +303,7 @@ impl TrySleep {
     fn begin(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let permits = &self.roster.permits;
         permits.check()?;
-        let taken = if self.was_admitted {
-            permits.take_again();
-            Ok(())
-        } else {
-            permits.try_take()
-        };
-        match taken {
+        match permits.try_take(self.was_admitted) {
             Ok(()) => {
                 // A local, because the poll panics if there is no runtime.
                 let permit = Permit::taken(self.roster.clone());

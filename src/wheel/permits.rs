@@ -23,22 +23,15 @@ impl Permits {
         }
     }
 
-    /// Takes a permit if there is one left.
+    /// Takes a permit if there is one left. What `was_admitted` before gets one beyond the limit, too.
     #[inline]
-    pub(crate) fn try_take(&self) -> Result<(), SleepError> {
+    pub(crate) fn try_take(&self, was_admitted: bool) -> Result<(), SleepError> {
         let Some(limit) = self.limit else { return Ok(()) };
-        let more = |taken: usize| (taken < limit).then_some(taken + 1);
+        let more = |taken: usize| (was_admitted || taken < limit).then_some(taken + 1);
         let taken = self
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.map(drop).map_err(|_| SleepError::AtCapacity { limit })
-    }
-
-    /// Takes a permit beyond the limit, for what was admitted before.
-    pub(crate) fn take_again(&self) {
-        if self.limit.is_some() {
-            self.taken.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn give_back(&self) {

@@ -71,8 +71,7 @@ impl<T> Entries<T> {
             let doubled = self.capacity().saturating_mul(2);
             let needed = self.len().saturating_add(additional);
             let values = Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled));
-            let turns = self.turns.try_reserve(additional);
-            if values.and(turns).is_err() {
+            if values.is_err() {
                 panic!("not enough memory for {additional} more values in a delay queue");
             }
         }

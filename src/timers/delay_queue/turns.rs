@@ -4,11 +4,7 @@
 //! not sorted inside. Once the heap is empty, the next segment is halved until its earliest part fits the
 //! heap, so a queue of a million entries sorts in the processor's cache.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, TryReserveError},
-    num::NonZeroU64,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, num::NonZeroU64};
 
 use tokio::time::Instant;
 
@@ -54,13 +50,6 @@ struct Segment {
 impl Turns {
     pub(super) fn len(&self) -> usize {
         self.near.len() + self.far_len
-    }
-
-    pub(super) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
-        match self.far.first_mut() {
-            Some(latest) => latest.turns.try_reserve(additional),
-            None => self.near.try_reserve(additional),
-        }
     }
 
     pub(super) fn shrink_to_fit(&mut self) {

@@ -18,23 +18,19 @@ use crate::{
 
 /// The scope of a request, which its bodies keep, or none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BodyScope(Option<Budget>);
-
-#[derive(Clone, Copy, Debug)]
-struct Budget {
+pub(crate) struct BodyScope {
     /// For the error, which says how long the request had.
-    start: Instant,
-    deadline: Instant,
+    start: Option<Instant>,
+    deadline: Option<Instant>,
 }
 
 impl BodyScope {
     /// Returns the current scope, for the bodies of a request whose time counts from `start`, or else from
     /// now.
     pub(crate) fn current(start: Option<Instant>) -> BodyScope {
-        BodyScope(current().map(|deadline| Budget {
-            start: start.unwrap_or_else(Instant::now),
-            deadline,
-        }))
+        let deadline = current();
+        let start = deadline.map(|_| start.unwrap_or_else(Instant::now));
+        BodyScope { start, deadline }
     }
 
     pub(crate) fn of_request<B>(self, request: Request<B>) -> Request<DeadlineBody<B>> {
@@ -95,7 +91,7 @@ pin_project! {
     pub struct DeadlineBody<B> {
         #[pin]
         body: Scoped<B>,
-        scope: BodyScope,
+        start: Option<Instant>,
         name: &'static str,
     }
 }
@@ -103,8 +99,8 @@ pin_project! {
 impl<B> DeadlineBody<B> {
     fn new(body: B, scope: BodyScope, name: &'static str) -> DeadlineBody<B> {
         DeadlineBody {
-            body: Scoped::new(Some(body), scope.0.map(|budget| budget.deadline)),
-            scope,
+            body: Scoped::new(Some(body), scope.deadline),
+            start: scope.start,
             name,
         }
     }
@@ -134,7 +130,7 @@ where
         Poll::Ready(match ready!(polled) {
             Ok(next) => next.map(|frame| frame.map_err(Into::into)),
             Err(deadline) => {
-                let start = this.scope.0.map_or(deadline, |budget| budget.start);
+                let start = this.start.unwrap_or(deadline);
                 let had = deadline.saturating_duration_since(start);
                 Some(Err(BodyElapsed::new(LimitError::Deadline, had, this.name).into()))
             }

@@ -143,10 +143,10 @@ impl Wheel {
 
 /// Defines the future of a timeout, with a constructor and the methods of Tokio's timeout. It has a timer of
 /// type `Sleep`, `TrySleep` or `LabelledTimer`, and fails with the error that `$Error::after` makes of the
-/// timer's outcome. `$made` is the expression that creates a timeout in the examples. `$begin_poll` is a
-/// method that the timer needs called before its future is polled, because it counts polls.
+/// timer's outcome. `$made` is the expression that creates a timeout in the examples. `$begin_poll` is the
+/// path from the timer to a method that has to be called before the future is polled, because it counts polls.
 macro_rules! wraps_a_future {
-    ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal $(, $begin_poll:ident)?) => {
+    ($(#[$docs:meta])* $timeout:ident, $Timer:ty => $Error:ty, $made:literal $(, $($begin_poll:ident).+)?) => {
         pin_project_lite::pin_project! {
             $(#[$docs])*
             #[derive(Debug)]
@@ -167,7 +167,7 @@ macro_rules! wraps_a_future {
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();
                 let had_budget = $crate::timers::sleep::HadBudget(coop::has_budget_remaining());
-                $(this.timer.$begin_poll();)?
+                $(this.timer.$($begin_poll).+();)?
                 if let Poll::Ready(output) = this.future.poll(cx) {
                     this.timer.complete();
                     return Poll::Ready(Ok(output));

@@ -113,11 +113,6 @@ impl LabelledTimer {
         self.sleep.deadline()
     }
 
-    #[inline]
-    pub(crate) fn begin_poll(&mut self) {
-        self.counted.begin_poll();
-    }
-
     pub(crate) fn complete(&mut self) {
         self.counted.complete(|| left(&self.sleep.timer));
         self.sleep.complete();

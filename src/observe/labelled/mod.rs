@@ -199,5 +199,5 @@ wraps_a_future! {
     /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    LabelledTimeout, LabelledTimer => Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout", begin_poll
+    LabelledTimeout, LabelledTimer => Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout", counted.begin_poll
 }

@@ -210,10 +210,10 @@ impl Interval {
         };
         let is_missed = late > PUNCTUAL.max(wheel_tick) && late.saturating_sub(rounding) > PUNCTUAL;
         let period = Nanos::of(self.period);
-        let next = if is_missed {
-            self.after_missed(tick, now, late)
-        } else {
-            tick.after(period)
+        let next = match self.missed_tick_behavior {
+            MissedTickBehavior::Delay if is_missed => now.after(period),
+            MissedTickBehavior::Skip if is_missed => now.after(Nanos(period.0 - late.0 % period.0)),
+            _ => tick.after(period),
         };
         self.counts_from = Some(next.before(period));
         self.sleep.reset_to(next, now);
@@ -381,16 +381,6 @@ impl Interval {
     /// ```
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed_tick_behavior = behavior;
-    }
-
-    /// Returns when the tick after `missed` is due, given that `missed` is taken only at `now`.
-    fn after_missed(&self, missed: Moment, now: Moment, late: Nanos) -> Moment {
-        let period = Nanos::of(self.period);
-        match self.missed_tick_behavior {
-            MissedTickBehavior::Burst => missed.after(period),
-            MissedTickBehavior::Delay => now.after(period),
-            MissedTickBehavior::Skip => now.after(Nanos(period.0 - late.0 % period.0)),
-        }
     }
 }
 

@@ -252,11 +252,9 @@ impl PeriodicBuilder {
         let task = runtime.spawn(async move {
             let mut permit = permit?;
             // A stop and a shutdown wake this task.
-            poll_fn(|cx| {
-                lock(&shared.0).task = Some(cx.waker().clone());
-                Poll::Ready(permit.keep_waker(cx.waker()))
-            })
-            .await?;
+            let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+            permit.keep_waker(&waker)?;
+            lock(&shared.0).task = Some(waker);
             while shared.wait(&mut interval, &permit).await? {
                 run().await;
                 shared.finish_run();

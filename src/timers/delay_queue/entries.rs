@@ -105,9 +105,7 @@ impl<T> Entries<T> {
 
     /// Returns the deadline of a key's entry.
     pub(super) fn deadline(&self, key: &Key) -> Option<Instant> {
-        self.cells
-            .get(self.find(key)?)
-            .map(|entry| entry.expired.deadline)
+        Some(self.cells[self.find(key)?].expired.deadline)
     }
 
     /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline.

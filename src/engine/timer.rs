@@ -59,7 +59,7 @@ use super::{
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// [`Moment::ZERO`] until the first pending poll of a timeout that has none before.
+    /// Without a meaning until the first pending poll of a timeout, which has none before.
     // Not in the phases, because each change of the phase would copy it: 15 instructions of a scheduled task.
     deadline: Moment,
     phase: Phase,
@@ -261,29 +261,29 @@ impl Timer {
             Phase::Waiting(_) => return self.poll_waiting(waker, Moment::NEVER),
             Phase::Apart(wheel, apart) => (wheel, apart),
         };
-        let (deadline, reading) = match *apart {
+        let reading = match *apart {
             // Nothing is ever due, so this needs neither an entry nor a runtime.
             Apart::AfterFirstPoll(Nanos::NEVER) => return Poll::Pending,
             Apart::AfterFirstPoll(delay) => {
                 // The only reading of the clock in the life of a timeout that completes in time.
                 let now = wheel.now();
-                (now.after(delay), Reading::current(now))
+                self.deadline = now.after(delay);
+                Reading::current(now)
             }
             // The moment at which a sleep was created also tells how long it is, and so its slack, however late it
             // is polled.
-            Apart::Unstarted { known_past, .. } => (self.deadline, wheel.reading(known_past)),
+            Apart::Unstarted { known_past, .. } => wheel.reading(known_past),
             Apart::Elapsed { .. } => return Poll::Ready(()),
         };
         // Looked for first, because a spare has everything that a start has to find or to make: the shard, a
         // clone of the waker, and a place in the wheel.
-        let wheel = wheel.id();
+        let (wheel, deadline) = (wheel.id(), self.deadline);
         let give = |spare| self.phase = Phase::Waiting(spare);
         if thread::take_spare(wheel, waker, deadline, reading.at, give) {
-            self.deadline = deadline;
             return Poll::Pending;
         }
         // Cloned before a lock is taken, because that may be code of the user's.
-        self.start(WakerId::of_clone(waker), deadline, reading)
+        self.start(WakerId::of_clone(waker), reading)
     }
 
     /// Polls a timer whose entry only ever has wakers that `waker` makes, all of which wake the same, and which
@@ -299,7 +299,7 @@ impl Timer {
             Phase::Waiting(_) => self.poll_waiting(&waker(), since),
             Phase::Apart(wheel, Apart::Unstarted { known_past, .. }) => {
                 let reading = wheel.reading(*known_past);
-                self.start((waker(), WakerId::UNKNOWN), self.deadline, reading)
+                self.start((waker(), WakerId::UNKNOWN), reading)
             }
             _ => self.poll(&waker()),
         }
@@ -322,16 +322,6 @@ impl Timer {
             }
             // A turn has taken the entry out meanwhile, or the engine has ended.
         }
-        self.poll_expired(waker, since)
-    }
-
-    /// Polls a timer whose entry has expired: ends the wait, or starts the timer again if the entry was due before the
-    /// deadline.
-    #[track_caller]
-    fn poll_expired(&mut self, waker: &Waker, since: Moment) -> Poll<()> {
-        let Phase::Waiting(claim) = &self.phase else {
-            unreachable!("it waits")
-        };
         // Read once, so that both questions get the same answer.
         let (due, horizon) = (claim.due, claim.shard.horizon());
         if horizon == Moment::NEVER {
@@ -346,7 +336,7 @@ impl Timer {
         let place = (claim.shard.clone(), OnLeave::Cancel);
         // The horizon serves as a reading of the clock, because it has passed.
         let reading = Reading::earlier(horizon.min(since));
-        self.start_in(place, WakerId::of_clone(waker), self.deadline, reading)
+        self.start_in(place, WakerId::of_clone(waker), reading)
     }
 
     /// Polls a timer whose engine has ended. All timers there have been woken and count as pending no more, but
@@ -358,27 +348,26 @@ impl Timer {
             return self.elapse(Nanos(0));
         }
         let reading = Reading::current(self.wheel().now());
-        self.start(WakerId::of_clone(waker), self.deadline, reading)
+        self.start(WakerId::of_clone(waker), reading)
     }
 
     /// Starts the timer in the shard of this thread.
     ///
     /// # Panics
     ///
-    /// Panics if there is no runtime with timers. The timer is then unchanged.
+    /// Panics if there is no runtime with timers. The phase is then unchanged.
     #[track_caller]
-    fn start(&mut self, waker: (Waker, WakerId), deadline: Moment, reading: Reading) -> Poll<()> {
+    fn start(&mut self, waker: (Waker, WakerId), reading: Reading) -> Poll<()> {
         match thread::bind(self.wheel(), waker.1) {
-            Some(place) => self.start_in(place, waker, deadline, reading),
-            None => self.stay_unstarted(deadline),
+            Some(place) => self.start_in(place, waker, reading),
+            None => self.stay_unstarted(),
         }
     }
 
     /// Leaves the timer to be started where it is polled next, for the same deadline, if its task has handed it on
     /// by then.
     #[cold]
-    fn stay_unstarted(&mut self, deadline: Moment) -> Poll<()> {
-        self.deadline = deadline;
+    fn stay_unstarted(&mut self) -> Poll<()> {
         self.phase = Phase::unstarted(self.wheel().clone());
         // One whose deadline has passed needs no engine.
         if self.has_passed_by_a_tick() {
@@ -395,25 +384,19 @@ impl Timer {
         &mut self,
         (shard, on_leave): (Arc<Shard>, OnLeave),
         (waker, task): (Waker, WakerId),
-        deadline: Moment,
         reading: Reading,
     ) -> Poll<()> {
-        match shard.start(waker, deadline, reading) {
+        match shard.start(waker, self.deadline, reading) {
             StartOutcome::Waits(key, due) => {
-                // Stored only now: a poll that panics for want of a runtime leaves the timer as it was.
-                self.deadline = deadline;
                 self.phase = Phase::Waiting(Claim::new(shard, key, due, task, on_leave));
                 Poll::Pending
             }
             // The tick of the deadline has begun, so there is nothing to wait for.
-            StartOutcome::IsDue => {
-                self.deadline = deadline;
-                self.elapse(Nanos(0))
-            }
+            StartOutcome::IsDue => self.elapse(Nanos(0)),
             StartOutcome::Ended(waker) => {
                 // The next attempt finds or begins another engine, whose clock may be another one, or panics.
                 let reading = Reading::current(self.wheel().now());
-                self.start((waker, task), deadline, reading)
+                self.start((waker, task), reading)
             }
         }
     }

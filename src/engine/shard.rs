@@ -455,10 +455,11 @@ impl Shard {
         let tick = state.wheel.as_ref().map_or(tick, |wheel| tick.max(wheel.hand()));
         let begin = self.clock.start_of(tick);
         // A turn that was cut short comes to the same tick again.
-        if begin > self.horizon() {
+        let former = self.horizon();
+        if begin > former {
             // Stored before spares are voided, as `SpareCounts::leave` requires.
             self.horizon.store(begin.0, SeqCst);
-            state.uncounted += self.spares.void(begin);
+            state.uncounted += self.spares.void(former, begin);
         }
         let Some(wheel) = &mut state.wheel else {
             return Turn::default();

@@ -97,12 +97,13 @@ impl SpareCounts {
         self.0[index].due.store(VACANT.0, Release);
     }
 
-    /// Voids the spares that are due by `horizon`, which has been stored. Returns how many they are.
-    pub(crate) fn void(&self, horizon: Moment) -> usize {
+    /// Voids the spares that are due by `horizon`, which has been stored, and after `former`, the one before it:
+    /// the entries of others have expired. Returns how many they are.
+    pub(crate) fn void(&self, former: Moment, horizon: Moment) -> usize {
         fence_in_models();
         let is_voided = |place: &&SparePlace| {
             let due = Moment(place.due.load(SeqCst));
-            VOID < due && due <= horizon && place.swap(due, VOID)
+            VOID.max(former) < due && due <= horizon && place.swap(due, VOID)
         };
         self.0.iter().filter(is_voided).count()
     }

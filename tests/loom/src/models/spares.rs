@@ -28,7 +28,7 @@ fn each_timer_counts_once_whoever_comes_first() {
         });
         let (counts, horizon) = &*shared;
         horizon.store(moment(1).0, SeqCst);
-        let voided = counts.void(moment(1)) as u64;
+        let voided = counts.void(moment(0), moment(1)) as u64;
         for thread in threads {
             thread.join().unwrap();
         }
@@ -41,5 +41,26 @@ fn each_timer_counts_once_whoever_comes_first() {
         counts.add_to(&mut tally);
         assert_eq!(tally.registered, tally.expired + tally.cancelled);
         assert_eq!(counts.dues().count(), 0, "a place is not vacant");
+    });
+}
+
+/// Its entry has expired in the first visit, and the thread has not looked at the horizon before the second.
+#[test]
+fn a_visit_voids_no_spare_whose_entry_an_earlier_one_has_expired() {
+    model(4, || {
+        let shared = Arc::new((SpareCounts::new(), AtomicU64::new(0)));
+        let leaving = shared.clone();
+        let thread = thread::spawn(move || {
+            let (counts, horizon) = &*leaving;
+            counts.leave(0, moment(1), horizon)
+        });
+        let (counts, horizon) = &*shared;
+        let visit = |former, tick| {
+            horizon.store(moment(tick).0, SeqCst);
+            counts.void(moment(former), moment(tick))
+        };
+        visit(0, 1);
+        assert_eq!(visit(1, 2), 0, "an entry that expires later would not be counted");
+        thread.join().unwrap();
     });
 }

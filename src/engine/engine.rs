@@ -112,6 +112,8 @@ impl Engine {
         engines.insert(key, engine.clone());
         drop(engines);
         events::engine_changed(shared.name(), "started");
+        // The last handle may have gone before the engine could be found.
+        engine.alarm.notify_if_no_handle(shared);
         Ok(engine)
     }
 

@@ -12,7 +12,7 @@ use super::{
     events,
     labels::Labels,
     lag::LagRecorder,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
+    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, fence_in_models, lock},
     test_clock::{Source, in_runtime, may_be_paused, may_be_paused_in},
 };
 
@@ -269,7 +269,9 @@ impl Shared {
 
     /// Records that every handle of the wheel has been dropped.
     pub(crate) fn forget_handles(&self) {
-        self.has_no_handle.store(true, Ordering::Relaxed);
+        self.has_no_handle.store(true, Ordering::SeqCst);
+        // Who leaves a spare afterwards sees it, and who looks for pending timers sees the spare otherwise.
+        fence_in_models();
     }
 
     pub(in crate::engine) fn has_no_handle(&self) -> bool {

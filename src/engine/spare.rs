@@ -112,11 +112,12 @@ impl Spares {
                 return None;
             }
         }
-        // Without a handle of its wheel, this may be the last timer that keeps the engine alive.
         // The shard may have a spare of another thread in this place, or have expired the entry.
-        if self.is_wary_of(task) || shard.shared.has_no_handle() || !shard.leave_spare(index, due) {
+        if self.is_wary_of(task) || !shard.leave_spare(index, due) {
             return None;
         }
+        // The timer may have been the last one of a wheel that nobody can use any more. Its engine ends with its spares.
+        shard.alarm.notify_if_no_handle(&shard.shared);
         // The place is empty, and to swap takes 4 instructions less than to store.
         mem::swap(&mut kept[index], claim);
         Some(())

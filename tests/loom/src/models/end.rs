@@ -14,7 +14,7 @@ use super::{
     world::{World, finish, moment, poll, spawn},
 };
 use crate::{
-    engine::{clock::Moment, timer::Timer},
+    engine::{clock::Moment, registry, timer::Timer},
     runtime::Handle,
     stand_in::time::{self, ENDED},
 };
@@ -299,6 +299,52 @@ fn an_engine_ends_whose_last_timer_is_cancelled_as_its_last_handle_goes() {
         drop(engine);
         run_tasks(&world.runtime);
         canceller.join().unwrap();
+        linger(&world.runtime);
+        world.assert_ended();
+        drop(entered);
+    });
+}
+
+/// As above, of a task whose entry becomes a spare.
+#[test]
+fn an_engine_ends_whose_last_timer_leaves_a_spare_as_its_last_handle_goes() {
+    model(3, || {
+        let world = World::new();
+        let engine = world.engine();
+        let (mut timer, task) = (world.timer(1_000), Task::new());
+        let entered = world.runtime.enter();
+        assert_eq!(poll(&mut timer, &task.1), Poll::Pending);
+        run_tasks(&world.runtime);
+        let canceller = world.spawn(move |_| drop(timer));
+        world.shared.forget_handles();
+        engine.alarm.notify_if_no_handle(&world.shared);
+        drop(engine);
+        run_tasks(&world.runtime);
+        canceller.join().unwrap();
+        linger(&world.runtime);
+        world.assert_ended();
+        drop(entered);
+    });
+}
+
+/// Its task has looked when there was a handle, the last handle has found no engine in the list, and its first timer is
+/// due at once, so that no entry ever expires nor is cancelled.
+#[test]
+fn an_engine_ends_that_begins_as_the_last_handle_goes() {
+    model(3, || {
+        let world = World::new();
+        let entered = world.runtime.enter();
+        let sleeper = world.spawn(|world| world.sleep_until(0));
+        let runtime = world.runtime.clone();
+        let task = spawn(&world.runtime, move || run_tasks(&runtime));
+        world.shared.forget_handles();
+        for engine in registry::of_wheel(&world.shared) {
+            engine.alarm.notify_if_no_handle(&world.shared);
+        }
+        sleeper.join().unwrap();
+        task.join().unwrap();
+        // It begins to linger anew if it is told twice.
+        linger(&world.runtime);
         linger(&world.runtime);
         world.assert_ended();
         drop(entered);

@@ -21,7 +21,7 @@ use std::{
 use tokio::{
     runtime::{Handle, Id},
     task::{unconstrained, yield_now},
-    time::sleep,
+    time::timeout,
 };
 
 use super::{
@@ -111,9 +111,9 @@ impl Engine {
         }
         engines.insert(key, engine.clone());
         drop(engines);
-        events::engine_changed(shared.name(), "started");
         // The last handle may have gone before the engine could be found.
         engine.alarm.notify_if_no_handle(shared);
+        events::engine_changed(shared.name(), "started");
         Ok(engine)
     }
 
@@ -263,7 +263,11 @@ impl EngineTask {
                 // Tasks that have just been woken, or have just dropped a timer, may be about to start another
                 // one. A paused clock would jump to the end of this sleep, and has let them run above.
                 if !engine.alarm.source.jumps() {
-                    sleep(LINGER).await;
+                    let notified = engine.alarm.task_notify.notified();
+                    // A timer that has started meanwhile may need this task for its turn.
+                    if timeout(LINGER, notified).await.is_ok() {
+                        continue;
+                    }
                 }
                 // A future that outlives the handles may have started a timer meanwhile. If one starts from
                 // here on, it finds its shard ended, and begins another engine.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tickwheel::Wheel;
 use tokio::time::{Instant, advance};
 
-use crate::support::{DAY, SECOND, on_a_clock_ahead_by, paused_runtime, register};
+use crate::support::{DAY, SECOND, ms, on_a_clock_ahead_by, paused_runtime, register, threaded_runtime};
 
 #[tokio::test(start_paused = true)]
 async fn now_is_the_clock_of_the_callers_runtime() {
@@ -74,4 +74,33 @@ fn the_global_wheel_is_one_and_lives_for_ever() {
             .iter()
             .any(|label| &*label.name == "tests/api/wheel.rs")
     );
+}
+
+/// The engine looks whether it is still needed, once its wheel has no handle and nothing waits. A timer that starts
+/// meanwhile is turned as any other, also where the engine's task makes all turns.
+#[test]
+fn a_timer_that_outlives_the_handles_is_no_later_than_others() {
+    threaded_runtime(2).block_on(async {
+        let is_in_time = async || {
+            let wheel = Wheel::new();
+            let (first, mut second) = (wheel.sleep(ms(2)), wheel.sleep(ms(2)));
+            drop(wheel);
+            first.await;
+            // By now, the engine's task has found nothing that waits.
+            tokio::time::sleep(ms(1)).await;
+            second.reset_after(ms(2));
+            tokio::select! {
+                biased;
+                () = second => true,
+                () = tokio::time::sleep(ms(6)) => false,
+            }
+        };
+        // A busy machine may make most of them late.
+        for _ in 0..50 {
+            if is_in_time().await {
+                return;
+            }
+        }
+        panic!("each is late");
+    });
 }

@@ -3,10 +3,10 @@
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    future::Future,
+    future::{Future, poll_fn},
     ops::{Add, Sub},
     panic::resume_unwind,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration as StdDuration,
@@ -431,6 +431,16 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
         deadline,
         is_elapsed: false,
     }
+}
+
+/// Wakes nobody when the time has passed, as the sleep.
+pub async fn timeout<F: Future>(duration: StdDuration, future: F) -> Result<F::Output, ()> {
+    let (mut sleep, mut future) = (pin!(sleep(duration)), pin!(future));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Pending => sleep.as_mut().poll(cx).map(|()| Err(())),
+        ready => ready.map(Ok),
+    })
+    .await
 }
 
 impl Sleep {

@@ -164,6 +164,7 @@ impl Engine {
                 let tick = self.alarm.clock.tick();
                 self.shared.record_turn(tick, now.since(at));
             }
+            let now = self.alarm.expires_by(now, at);
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
                 // Its moment has come during this turn. No waker will say so, because Tokio called it while the

@@ -7,11 +7,15 @@ use std::{future::pending, sync::atomic::Ordering, thread};
 
 use futures::FutureExt;
 use tickwheel::{Sleep, Wheel};
-use tokio::time::{Instant, pause, resume};
+use tokio::{
+    sync::oneshot,
+    task::yield_now,
+    time::{Instant, pause, resume},
+};
 
 use support::{
     DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, on_a_clock_ahead_by, paused_runtime,
-    real_runtime, register, register_for, threaded_runtime,
+    real_runtime, register, register_for, settle, threaded_runtime,
 };
 
 /// A sleep that waited on a runtime which has ended.
@@ -224,6 +228,31 @@ fn runtimes_of_three_clocks_share_a_wheel_while_they_come_and_go() {
         }
     });
     assert_at_rest(&wheel);
+}
+
+/// The engine's task is ready when the test moves the clock, because it has not run yet or a timer was cancelled. Tokio
+/// has not come to its own timers then.
+#[tokio::test(start_paused = true)]
+async fn what_tokio_has_for_the_same_instant_comes_first_whatever_the_engine_has_to_do() {
+    for is_new in [false, true] {
+        let wheel = Wheel::new();
+        let (sender, receiver) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::time::sleep(ms(10)).await;
+            sender.send(7)
+        });
+        let timeout = tokio::spawn(wheel.timeout(ms(10), receiver));
+        if is_new {
+            yield_now().await;
+        } else {
+            let mut earlier = wheel.sleep(ms(5));
+            register(&mut earlier);
+            settle().await;
+        }
+        tokio::time::advance(ms(10)).await;
+        assert_eq!(timeout.await.unwrap(), Ok(Ok(7)), "a new wheel: {is_new}");
+        assert_at_rest(&wheel);
+    }
 }
 
 #[tokio::test]

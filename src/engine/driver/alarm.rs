@@ -246,6 +246,19 @@ impl Alarm {
         self.has_alternative_timers() && !self.has_kernel_timer() || self.is_moved() && !self.is_closing()
     }
 
+    /// Returns the moment by which a turn at `now` expires timers, which was to come at `at`. On a clock that a test has
+    /// moved, the engine's task may run before Tokio has come to its own timers of that moment, which go first.
+    pub(crate) fn expires_by(&self, now: Moment, at: Moment) -> Moment {
+        let begin = self.clock.start_of(self.clock.tick_at(now));
+        if !self.is_moved() || self.is_closing() || self.tokio_has_passed(begin) {
+            return now;
+        }
+        // Where the clock runs, it has gone on since Tokio came to the moment that was asked for. Otherwise nothing
+        // expires, and Tokio's timer is set again.
+        let has_come = at <= now && self.tokio_has_passed(at);
+        if has_come { at } else { self.clock.origin() }
+    }
+
     /// Returns whether the runtime has dropped the engine's task.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)

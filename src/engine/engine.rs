@@ -37,6 +37,7 @@ use super::{
     shared::{Shared, WheelId},
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, lock},
     test_clock::Source,
+    timing_wheel::TimingWheel,
     turn::{existing, turn, wake_all},
     waker_id::WakerId,
 };
@@ -145,7 +146,8 @@ impl Engine {
         let _engines = engines();
         let shard = self.shards[index].get_or_init(new);
         if self.alarm.has_ended() {
-            shard.end(&mut Vec::new());
+            // It has had no timer yet, so there is no wheel.
+            shard.end();
         }
         shard.clone()
     }
@@ -196,14 +198,11 @@ impl Engine {
         let Some(_seat) = self.alarm.take_down() else {
             return;
         };
-        let mut wakers = Vec::new();
         let key = (self.shared.wheel, self.runtime);
         // Another thread may have begun the engine that is in the list.
         let is_listed = engines.get(&key).is_some_and(|engine| ptr::eq(&**engine, self));
         let removed = is_listed.then(|| engines.remove(&key)).flatten();
-        for shard in existing(&self.shards) {
-            shard.end(&mut wakers);
-        }
+        let wheels: Vec<_> = existing(&self.shards).filter_map(|shard| shard.end()).collect();
         drop(engines);
         // Before anybody is woken, or its timer would look for an engine in the runtime that ends.
         if self.alarm.is_closing() {
@@ -211,7 +210,9 @@ impl Engine {
         }
         // So that the task returns, and gives up its reference to this engine.
         self.alarm.task_notify.notify_one();
-        wake_all(&mut wakers, &self.shared);
+        // With no lock held, because a million timers take long.
+        let wakers = wheels.into_iter().flat_map(TimingWheel::into_values);
+        wake_all(&mut wakers.collect(), &self.shared);
         if removed.is_some() {
             events::engine_changed(self.shared.name(), "ended");
         }

@@ -481,13 +481,13 @@ impl Shard {
         turn
     }
 
-    /// Ends the shard, because its engine ends. Appends the wakers of all entries to `wakers`, for the caller
-    /// to wake, so that their futures go on elsewhere.
-    pub(crate) fn end(&self, wakers: &mut Vec<Waker>) {
+    /// Ends the shard, because its engine ends. Returns its wheel with all wakers, for the caller to wake, so that
+    /// their futures go on elsewhere.
+    pub(crate) fn end(&self) -> Option<TimingWheel<Waker>> {
         let mut state = lock(&self.state);
         let horizon = self.horizon();
         if horizon == Moment::NEVER {
-            return;
+            return None;
         }
         // From now on every key is void, and every timer that is polled looks for another engine.
         self.horizon.store(Moment::NEVER.0, Relaxed);
@@ -507,10 +507,7 @@ impl Shard {
             expired,
             cancelled: registered - expired,
         });
-        drop(state);
-        let Some(wheel) = wheel else { return };
-        wakers.reserve(wheel.len());
-        wheel.into_values().for_each(|waker| wakers.push(waker));
+        wheel
     }
 }
 

@@ -168,7 +168,7 @@ impl Engine {
             }
             let now = self.alarm.expires_by(now, at);
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
-            match self.alarm.give_back(driver, now, next) {
+            match self.alarm.give_back(driver, next) {
                 // Its moment has come during this turn. No waker will say so, because Tokio called it while the
                 // timer was being set.
                 SetOutcome::HasPassed => {}

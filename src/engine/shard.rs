@@ -31,6 +31,11 @@ use super::{
     timing_wheel::{Key, Site, Tick, TimingWheel, Turn},
 };
 
+/// The number of timers that expire under one lock. With fewer, threads that register timers take the lock so
+/// often in between that a storm, in which very many timers are due at once, takes longer. With more, a
+/// thread that waits for the lock waits for milliseconds.
+const BATCH: usize = 256;
+
 /// An empty arena keeps this many cells.
 const RETAINED: usize = 1024;
 
@@ -46,8 +51,6 @@ pub(crate) struct Shard {
     horizon: AtomicU64,
     /// When the driver visits this shard next, or [`Moment::NEVER`].
     next_visit: AtomicU64,
-    /// When the driver probably visits this shard after that.
-    visit_after_next: AtomicU64,
     /// When the hand of the wheel is so old that it is moved before the next timer enters. Written under the
     /// lock.
     stale_at: AtomicU64,
@@ -104,7 +107,6 @@ impl Shard {
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
             next_visit: AtomicU64::new(Moment::NEVER.0),
-            visit_after_next: AtomicU64::new(Moment::NEVER.0),
             stale_at: AtomicU64::new(Moment::ZERO.0),
             spares: SpareCounts::new(),
             wheel: WheelRef::new(&shared),
@@ -135,10 +137,6 @@ impl Shard {
 
     pub(crate) fn next_visit(&self) -> Moment {
         Moment(self.next_visit.load(Relaxed))
-    }
-
-    pub(crate) fn visit_after_next(&self) -> Moment {
-        Moment(self.visit_after_next.load(Relaxed))
     }
 
     /// Returns whether the shard has ended, as far as this thread knows. Under the lock, this is certain.
@@ -235,14 +233,18 @@ impl Shard {
         // With slack, the entry is due later than the timer, which then has seconds left. Where time has passed
         // since the reading, the clock is read if the entry would move Tokio's timer, which cannot be set to a
         // moment that has passed.
-        due <= reading.at || !reading.is_current && due < self.next_visit() && self.is_due(deadline)
+        due <= reading.at || (!reading.is_current && due < self.next_visit() && self.is_due(deadline))
     }
 
     /// Returns whether the tick of a deadline has begun.
     #[inline(never)]
     pub(crate) fn is_due(&self, deadline: Moment) -> bool {
-        self.alarm
-            .has_passed(self.clock.start_of(self.clock.due(deadline, 1)))
+        let begin = self.clock.start_of(self.clock.due(deadline, 1));
+        if self.source.tokio_decides() {
+            self.alarm.tokio_has_passed(begin)
+        } else {
+            begin <= self.alarm.now()
+        }
     }
 
     /// Returns whether a timer is due although no turn has been made for it, which only a test's clock allows.
@@ -445,9 +447,9 @@ impl Shard {
         }
     }
 
-    /// Publishes the horizon and takes out the wakers of at most `batch` timers that are due at `tick`, or by the
+    /// Publishes the horizon and takes out the wakers of at most [`BATCH`] timers that are due at `tick`, or by the
     /// hand of the wheel.
-    pub(crate) fn visit(&self, tick: Tick, batch: usize, due: &mut Vec<Waker>) -> Turn {
+    pub(crate) fn visit(&self, tick: Tick, due: &mut Vec<Waker>) -> Turn {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         // A timer that has started since the turn read the clock may have moved the hand on. What is due by the hand
@@ -464,7 +466,7 @@ impl Shard {
         let Some(wheel) = &mut state.wheel else {
             return Turn::default();
         };
-        let turn = wheel.advance(tick, batch, due);
+        let turn = wheel.advance(tick, BATCH, due);
         self.note_hand(wheel);
         // The entries of spares may be in a later batch, but are subtracted from the first that expire.
         let uncounted = turn.expired.min(state.uncounted);
@@ -474,7 +476,6 @@ impl Shard {
             return turn;
         }
         self.next_visit.store(self.start_of(turn.next).0, Relaxed);
-        self.visit_after_next.store(self.start_of(turn.after).0, Relaxed);
         let arena = self.release_arena(wheel);
         drop(guard);
         drop(arena);

@@ -1,9 +1,6 @@
 //! One turn of an engine: the driver visits the shards that have something due, and wakes their tasks.
 
-use std::{
-    cmp::Ordering::{Equal, Greater, Less},
-    task::Waker,
-};
+use std::task::Waker;
 
 use super::{
     clock::{Moment, Nanos},
@@ -13,11 +10,6 @@ use super::{
     shared::Shared,
     sync::{Arc, OnceLock, Ordering::Relaxed},
 };
-
-/// The number of timers that expire under one lock. With fewer, threads that register timers take the lock so
-/// often in between that a storm, in which very many timers are due at once, takes longer. With more, a
-/// thread that waits for the lock waits for milliseconds.
-const BATCH: usize = 256;
 
 /// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run. Until then no worker
 /// polls I/O, because the worker that makes the turn holds Tokio's driver.
@@ -39,8 +31,7 @@ pub(crate) fn turn(
     let begin = alarm.clock.start_of(tick);
     let mut woken = 0;
     loop {
-        let mut soonest = (Moment::NEVER, Moment::NEVER);
-        let mut has_more = false;
+        let mut next = Moment::NEVER;
         // Shards are visited in rotation, a batch at a time, so that none waits for the storm of another.
         for index in 0..shards.len() {
             // Their number is a power of two.
@@ -50,39 +41,27 @@ pub(crate) fn turn(
             // Read without the lock. A timer that has just started here is either seen now, or its thread has
             // found the driver away, and left its moment with the alarm.
             if shard.next_visit() <= begin {
-                let advanced = shard.visit(tick, BATCH, &mut driver.wakers);
+                let advanced = shard.visit(tick, &mut driver.wakers);
                 if advanced.cascaded > 0 {
                     shared.stats.cascaded.fetch_add(advanced.cascaded as u64, Relaxed);
                 }
                 // With no lock held, and before the next batch, so that the buffer stays small and those that
                 // are due first are not woken last.
                 wake_all(&mut driver.wakers, shared);
-                has_more |= advanced.more;
                 woken += advanced.expired;
                 // The clock is read only where the shard has more, which is rare.
-                let is_spent = woken >= SLICE || advanced.more && alarm.now().since(now) >= SLICE_TIME;
+                let is_spent = woken >= SLICE || (advanced.more && alarm.now().since(now) >= SLICE_TIME);
                 if is_spent && existing(shards).any(|shard| shard.next_visit() <= begin) {
                     driver.first = driver.first.wrapping_add(1);
                     return Next::More;
                 }
             }
-            soonest = two_earliest(soonest, shard.next_visit(), shard.visit_after_next());
+            next = next.min(shard.next_visit());
         }
-        // A shard that has more was left in the middle of its due timers, or of its share to be spread.
-        if !has_more {
-            return Next::At(soonest.0, soonest.1);
+        // A shard that has more is left in the middle of its due timers, or of its share to be spread.
+        if next > begin {
+            return Next::At(next);
         }
-    }
-}
-
-/// Merges two ordered pairs of moments into the two earliest. A moment that is the first of both pairs counts
-/// once.
-fn two_earliest((first, second): (Moment, Moment), at: Moment, later: Moment) -> (Moment, Moment) {
-    match at.cmp(&first) {
-        Less => (at, later.min(first)),
-        // Shards that are due together take one turn.
-        Equal => (first, later.min(second)),
-        Greater => (first, at.min(second)),
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
         mpsc,
     },
     task::{Context, Poll, Wake, Waker},
@@ -25,7 +25,7 @@ use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,
     task,
-    time::{self, Instant, Interval, MissedTickBehavior, Sleep},
+    time::{self, Instant, MissedTickBehavior, Sleep},
 };
 
 #[cfg(target_os = "linux")]
@@ -221,7 +221,7 @@ fn a_timer_set_to_an_instant_that_has_come_calls_its_waker_at_once() {
         let is_ready = interval.poll_tick(&mut Context::from_waker(&waker)).is_ready();
         assert!(
             is_ready,
-            "an interval that is reset to an instant which has come is not ready at its next poll: `TokioTimer::wake` takes it for one that waits \
+            "an interval that is reset to an instant which has come is not ready at its next poll: `TokioTimer::register` takes it for one that waits \
              (tokio_timer.rs, 3)"
         );
     }
@@ -292,99 +292,6 @@ fn last_processed() -> Instant {
     come
 }
 
-/// 5. The driver sets a second timer ahead, without which each of its turns would make `epoll_wait` return
-///    twice.
-#[test]
-fn a_timer_set_from_a_waker_wakes_the_runtime_unless_another_is_set_to_an_earlier_instant() {
-    // A machine that does much else may keep the runtime from parking in time, so this is tried again.
-    let mut seen = Vec::new();
-    let is_as_expected = (0..5).any(|_| {
-        let (alone, ahead) = (parks(false), parks(true));
-        seen.push((alone, ahead));
-        ahead + ROUNDS / 2 <= alone
-    });
-    assert!(
-        is_as_expected,
-        "in {ROUNDS} rounds the runtime parked so often, without and with a second timer that is set ahead: {seen:?}. A timer that is set in a waker \
-         woke the runtime for nothing each time, and the second timer prevented that. If neither wakes it, `Seat::ahead` in alarm.rs is of no use \
-         any more (tokio_timer.rs, 5); if both do, it has lost its effect, and an idle server wakes up twice for each turn"
-    );
-}
-
-const ROUNDS: usize = 16;
-const PERIOD: Duration = Duration::from_millis(12);
-
-/// A waker that sets its timers anew as it is called.
-struct Chain(Mutex<Timers>);
-
-struct Timers {
-    timer: Interval,
-    ahead: Option<Interval>,
-    next: Instant,
-    rounds: usize,
-    end: Option<oneshot::Sender<()>>,
-}
-
-/// How often a runtime parks while a timer is set from its own waker again and again, perhaps with another
-/// set ahead.
-fn parks(with_ahead: bool) -> usize {
-    let parks = Arc::new(AtomicUsize::new(0));
-    let count = parks.clone();
-    let mut builder = Builder::new_current_thread();
-    let builder = builder
-        .enable_all()
-        .on_thread_park(move || _ = count.fetch_add(1, SeqCst));
-    let runtime = builder.build().unwrap();
-    runtime.block_on(async {
-        let (end, ended) = oneshot::channel();
-        let chain = Arc::new(Chain(Mutex::new(Timers {
-            timer: time::interval(PERIOD),
-            ahead: with_ahead.then(|| time::interval(PERIOD)),
-            next: Instant::now() + PERIOD,
-            rounds: 0,
-            end: Some(end),
-        })));
-        // The first round begins here.
-        Waker::from(chain).wake();
-        ended.await.expect("the chain goes on");
-    });
-    parks.load(SeqCst)
-}
-
-impl Wake for Chain {
-    fn wake(self: Arc<Self>) {
-        // It is this thread that sets a timer, and the instant has come.
-        let Ok(mut chain) = self.0.try_lock() else {
-            return;
-        };
-        chain.rounds += 1;
-        if chain.rounds > ROUNDS {
-            if let Some(end) = chain.end.take() {
-                let _ = end.send(());
-            }
-            return;
-        }
-        let waker = Waker::from(self.clone());
-        loop {
-            let next = chain.next;
-            chain.next += PERIOD;
-            chain.timer.reset_at(next);
-            if chain
-                .timer
-                .poll_tick(&mut Context::from_waker(&waker))
-                .is_pending()
-            {
-                break;
-            }
-        }
-        let after = chain.next;
-        if let Some(ahead) = &mut chain.ahead {
-            ahead.reset_at(after);
-            let _ = ahead.poll_tick(&mut Context::from_waker(Waker::noop()));
-        }
-    }
-}
-
 /// Adds a word to a list as it is dropped, and sets a timer.
 struct Last(Arc<Mutex<Vec<&'static str>>>);
 
@@ -398,7 +305,7 @@ impl Drop for Last {
     }
 }
 
-/// 6. An engine ends when its runtime's timers do.
+/// 5. An engine ends when its runtime's timers do.
 #[test]
 fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() {
     for runtime in [current_thread(), multi_thread()] {
@@ -424,7 +331,7 @@ fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() 
             *events.lock().unwrap(),
             ["task, with timers", "timer"],
             "a runtime that shuts down does not drop its tasks, whose destructors can set timers, and then fire all of its timers: that the timer \
-             fires before its moment is how an engine learns that it has to end (tokio_timer.rs, 6; alarm.rs, rule 4), and its futures would hang or \
+             fires before its moment is how an engine learns that it has to end (tokio_timer.rs, 5; alarm.rs, rule 4), and its futures would hang or \
              end too early"
         );
         let mut other = pin!(time::sleep(HOUR));
@@ -432,18 +339,18 @@ fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() 
         assert!(
             other.is_elapsed(),
             "a sleep that is reset after its runtime has shut down does not elapse at once: the driver learns from that, without a panic, whether the \
-             timers have ended (tokio_timer.rs, 6, `have_ended`), and would wait for timers that never fire"
+             timers have ended (tokio_timer.rs, 5, `probe`), and would wait for timers that never fire"
         );
         let set = catch_unwind(AssertUnwindSafe(|| set(pin!(time::sleep(HOUR)), Waker::noop())));
         assert!(
             set.is_err(),
             "a timer can be set although its runtime has shut down, and answers {set:?}: the driver takes the panic for the runtime's end \
-             (tokio_timer.rs, 6; `Alarm::set`), and would wait for a timer that never fires"
+             (tokio_timer.rs, 5; `Alarm::set`), and would wait for a timer that never fires"
         );
     }
 }
 
-/// 7. The driver sets its timer in whatever task registers one.
+/// 6. The driver sets its timer in whatever task registers one.
 #[test]
 fn a_timer_without_budget_is_not_registered_and_one_that_ignores_it_is() {
     let runtime = current_thread();
@@ -467,11 +374,11 @@ fn a_timer_without_budget_is_not_registered_and_one_that_ignores_it_is() {
     assert!(
         with,
         "a timer that is polled in `unconstrained` by a task without budget is not registered: a turn that such a task asks for would not be made \
-         (tokio_timer.rs, 7, `TokioTimer::wake`)"
+         (tokio_timer.rs, 6, `TokioTimer::register`)"
     );
     assert!(
         !without,
-        "a timer that is polled by a task without budget is registered: `TokioTimer::wake` need not ignore the budget any more (tokio_timer.rs, 7)"
+        "a timer that is polled by a task without budget is registered: `TokioTimer::register` need not ignore the budget any more (tokio_timer.rs, 6)"
     );
 }
 

@@ -81,22 +81,12 @@ struct Seat {
     kernel_timer: Option<KernelTimer>,
     /// Set to the next turn.
     timer: TokioTimer,
-    /// Set to the turn after the next, with a waker that does nothing. Without this, a timer that is set in a
-    /// turn would make Tokio's next `epoll_wait` return for nothing. With 64 tasks that sleep for 1 to 20 ms, that
-    /// is 2.0 calls of it for each turn in place of 1.2, 1.0 writes to the eventfd in place of 0.4, and 5 to 8 % more
-    /// CPU time on a current-thread runtime. Created when it is first set.
-    ahead: Option<TokioTimer>,
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
     driver: Option<Driver>,
     /// When the driver runs next, or never.
     at: Moment,
-    /// When the driver last ran.
-    last: Moment,
-    /// Whether Tokio's timer was given the waker since the driver last ran. If the timer has fired since, the
-    /// driver is about to run.
-    has_waker: bool,
 }
 
 /// The right to make a turn, and the buffer for it.
@@ -110,8 +100,7 @@ pub(crate) struct Driver {
 /// When the driver has to run after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// At the first moment, and probably again at the second.
-    At(Moment, Moment),
+    At(Moment),
     /// Once other tasks have run, because the turn was cut short.
     More,
 }
@@ -126,14 +115,6 @@ pub(crate) enum SetOutcome {
     HasPassed,
     /// The engine is closing, and the runtime's timers have ended, so it has to be ended.
     Ended,
-}
-
-impl Seat {
-    /// Returns whether a moment may be further ahead than Tokio's timers are set. This compares with the last
-    /// turn, so that the clock is read for far moments only.
-    fn is_far(&self, at: Moment) -> bool {
-        at.since(self.last) > FARTHEST
-    }
 }
 
 impl Alarm {
@@ -153,16 +134,12 @@ impl Alarm {
 
     /// Sets the alarm up in the current runtime. `waker` makes the turns.
     pub(crate) fn set_up(&self, runtime: &Handle, kernel_timer: Option<KernelTimer>, waker: Waker) {
-        let past = self.clock.origin();
         *lock(&self.seat) = Some(Seat {
             kernel_timer,
-            timer: TokioTimer::new(past),
-            ahead: None,
+            timer: TokioTimer::new(),
             waker,
             driver: Some(Driver::default()),
             at: Moment::NEVER,
-            last: past,
-            has_waker: false,
         });
         *lock(&self.runtime) = Some(runtime.clone());
     }
@@ -198,17 +175,8 @@ impl Alarm {
         }
     }
 
-    /// Returns whether a timer that starts for `deadline` is due.
-    pub(crate) fn has_passed(&self, deadline: Moment) -> bool {
-        if self.source.tokio_decides() {
-            self.tokio_has_passed(deadline)
-        } else {
-            deadline <= self.now()
-        }
-    }
-
     /// Returns whether Tokio has processed the millisecond of a moment, as far as it can be asked.
-    fn tokio_has_passed(&self, at: Moment) -> bool {
+    pub(crate) fn tokio_has_passed(&self, at: Moment) -> bool {
         self.in_runtime(|| tokio_timer::has_passed(at)) == Some(true)
     }
 
@@ -243,7 +211,7 @@ impl Alarm {
     /// Returns whether the engine's task makes the turns: on Tokio's alternative timer, because no other task
     /// may set it, and on a clock that a test has moved.
     pub(crate) fn is_turned_by_task(&self) -> bool {
-        self.has_alternative_timers() && !self.has_kernel_timer() || self.is_moved() && !self.is_closing()
+        (self.has_alternative_timers() && !self.has_kernel_timer()) || (self.is_moved() && !self.is_closing())
     }
 
     /// Returns the moment by which a turn at `now` expires timers, which was to come at `at`. On a clock that a test has
@@ -292,52 +260,37 @@ impl Alarm {
         let seat = guard.as_mut()?;
         // Without one, another thread makes a turn, and reads `at` when it gives the driver back.
         let driver = seat.driver.take()?;
-        seat.has_waker = false;
+        // It may have fired.
+        seat.timer.is_set = false;
         let at = seat.at;
         // From here on, `at` collects what is registered during the turn.
         self.store_at(seat, Moment::NEVER);
         Some((driver, at))
     }
 
-    /// Gives the driver back after a turn at `now`.
+    /// Gives the driver back after a turn.
     #[inline]
-    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> SetOutcome {
+    pub(crate) fn give_back(&self, driver: Driver, next: Next) -> SetOutcome {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
-            // The engine has ended meanwhile. A driver owns a buffer, which is freed with no lock held.
-            drop(guard);
-            drop(driver);
+            // The engine has ended meanwhile. The driver owns a buffer, which is freed after the lock is released,
+            // as all arguments are.
             return SetOutcome::Waits;
         };
-        (seat.driver, seat.last) = (Some(driver), now);
-        let (next, after) = match next {
-            Next::At(next, after) => (next, after),
+        seat.driver = Some(driver);
+        let next = match next {
+            Next::At(next) => next,
             Next::More => {
                 // The engine's task goes on once other tasks have run. Tokio's timer is set as well, because
                 // the task may be behind very many others.
                 self.task_notify.notify_one();
-                (self.now().after(PAUSE), Moment::NEVER)
+                self.now().after(PAUSE)
             }
         };
         // A timer may have started in a shard after the turn had looked at that shard.
         let at = seat.at.min(next);
         self.store_at(seat, at);
-        let is_early = |outcome| outcome == SetOutcome::HasPassed && at > now && at > self.now();
-        let mut outcome = self.set(seat);
-        if is_early(outcome) {
-            // Tokio's timer fired before its moment. It has to be set again, unless it does so once more,
-            // because the runtime shuts down.
-            outcome = self.set(seat);
-        }
-        // Only beside one of Tokio's timers that was just set here, and not while the engine is closing, when Tokio
-        // panics as a waker is registered.
-        if seat.has_waker && after != Moment::NEVER && !self.is_closing() {
-            self.set_ahead(seat, after);
-        }
-        if is_early(outcome) {
-            return SetOutcome::Waits;
-        }
-        outcome
+        self.set(seat, at)
     }
 
     /// Makes the driver run at `at` or earlier, but not within this call. Returns a waker for the caller to
@@ -358,9 +311,8 @@ impl Alarm {
         self.is_closing.store(true, Ordering::Relaxed);
         // A thread that had this lock before did not know, and set the timer to the next turn or to nothing.
         let mut guard = lock(&self.seat);
-        // On the machine's clock, a timer that is set has a waker which makes a turn, after which the timer
-        // is set again.
-        let will_turn = |seat: &Seat| seat.timer.is_set_to(seat.at) && !self.source.jumps();
+        // On the machine's clock, a timer that is set makes a turn, after which it is set again.
+        let will_turn = |seat: &Seat| seat.timer.is_set && !self.source.jumps();
         self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
     }
 
@@ -378,8 +330,7 @@ impl Alarm {
             return;
         };
         // One that has fired is on its way to the driver.
-        let is_pending =
-            |seat: &mut Seat| while_setting(|| !seat.timer.register(&seat.waker)).unwrap_or(false);
+        let is_pending = |seat: &mut Seat| while_setting(|| !seat.timer.register(&seat.waker)) == Some(true);
         let is_lost = !self.has_alternative_timers()
             && seat.kernel_timer.is_none()
             && self.tokio_has_passed(seat.at)
@@ -396,17 +347,11 @@ impl Alarm {
         if is_lost {
             // To reset a lost timer does not bring it back. To drop it would corrupt Tokio's lists: it is still
             // linked into one of them, but Tokio would look for it in another one.
-            mem::forget(seat.ahead.take());
-            if let Some(timer) = self.new_timer() {
+            if let Some(timer) = self.in_runtime(TokioTimer::new) {
                 mem::forget(mem::replace(&mut seat.timer, timer));
             }
         }
-        self.set_to(seat, now.after(PAUSE));
-    }
-
-    /// Creates a timer of Tokio's that is not set, unless the runtime cannot be entered.
-    fn new_timer(&self) -> Option<TokioTimer> {
-        self.in_runtime(|| TokioTimer::new(self.clock.origin()))
+        self.set(seat, now.after(PAUSE));
     }
 
     /// Returns whether only the engine's task can set the timer.
@@ -425,7 +370,7 @@ impl Alarm {
             return None;
         }
         loop {
-            match self.set(seat) {
+            match self.set(seat, seat.at) {
                 SetOutcome::Waits => return None,
                 // The thread that takes the driver finds that the engine is closing, and ends it.
                 SetOutcome::Ended => return Some(seat.waker.clone()),
@@ -442,28 +387,23 @@ impl Alarm {
         }
     }
 
-    /// Sets the timer to the seat's `at`.
-    fn set(&self, seat: &mut Seat) -> SetOutcome {
-        if self.is_closing() {
+    /// Sets the kernel's timer to `at` or, if there is none, Tokio's to `at` or earlier.
+    fn set(&self, seat: &mut Seat, mut at: Moment) -> SetOutcome {
+        let is_closing = self.is_closing();
+        if is_closing {
             if self.has_alternative_timers() {
                 // To set one panics once its runtime has begun to shut down.
                 return SetOutcome::Ended;
             }
-            return self.set_as_it_closes(seat);
-        }
-        let at = seat.at;
-        if at == Moment::NEVER {
+            // Nobody promises that the kernel's timer fires as a runtime ends, and Tokio's does.
+            seat.kernel_timer = None;
+        } else if at == Moment::NEVER {
             // On the machine's clock it has mostly fired. A paused clock would jump to it.
             if self.source.jumps() {
-                seat.timer.unset(self.clock.origin());
+                seat.timer.unset();
             }
             return SetOutcome::Waits;
         }
-        self.set_to(seat, at)
-    }
-
-    /// Sets the kernel's timer to `at` or, if there is none, Tokio's.
-    fn set_to(&self, seat: &mut Seat, at: Moment) -> SetOutcome {
         if let Some(timer) = &seat.kernel_timer {
             if timer.set(at, &seat.waker) {
                 return SetOutcome::Waits;
@@ -471,71 +411,47 @@ impl Alarm {
             // The runtime's I/O is shutting down, or the kernel refuses. Tokio's timer takes over, for good.
             seat.kernel_timer = None;
         }
-        let at = if seat.is_far(at) { self.bounded(at) } else { at };
-        // The turn that was the one after the next is now the next, and its timer is set already. It only lacks
-        // the waker.
-        if let Some(ahead) = seat.ahead.as_mut().filter(|ahead| ahead.is_set_to(at)) {
-            mem::swap(&mut seat.timer, ahead);
+        // A turn that comes before `at` sets the timer again. The clock is read only for what is that far from the
+        // engine's beginning.
+        if at.since(self.clock.origin()) > FARTHEST {
+            at = at.min(self.now().after(FARTHEST));
         }
-        let has_passed = while_setting(|| seat.timer.set(at, &seat.waker));
-        seat.has_waker = matches!(has_passed, Ok(false));
-        match has_passed {
-            Ok(true) => SetOutcome::HasPassed,
-            Ok(_) => SetOutcome::Waits,
-            Err(_) => {
+        let (timer, waker) = (&mut seat.timer, &seat.waker);
+        let has_fired = while_setting(|| {
+            if is_closing {
+                self.set_as_it_closes(timer, at, waker)
+            } else {
+                timer.set(at, waker)
+            }
+        });
+        match has_fired {
+            Some(false) => SetOutcome::Waits,
+            Some(true) if at <= self.now() => SetOutcome::HasPassed,
+            // It cannot be set, or Tokio fires it before its moment: the timers of the runtime have ended.
+            _ if is_closing => SetOutcome::Ended,
+            _ => {
                 self.task_notify.notify_one();
                 SetOutcome::Waits
             }
         }
     }
 
-    /// Sets Tokio's timer ahead to `after`.
-    fn set_ahead(&self, seat: &mut Seat, after: Moment) {
-        // Beyond that, it would save the runtime one turn in days.
-        if seat.is_far(after) {
-            return;
-        }
-        if seat.ahead.is_none() {
-            seat.ahead = self.new_timer();
-        }
-        let Some(ahead) = &mut seat.ahead else { return };
-        let _ = while_setting(|| ahead.set(after, Waker::noop()));
-    }
-
-    /// Returns `at`, or the farthest moment to which Tokio's timers are set. A turn that comes before `at`
-    /// sets the timer again.
+    /// Sets Tokio's timer while the runtime shuts down. Returns whether it has fired.
     #[cold]
-    fn bounded(&self, at: Moment) -> Moment {
-        at.min(self.now().after(FARTHEST))
-    }
-
-    /// Sets Tokio's timer to `at`, or else to the far future, while the runtime shuts down.
-    #[cold]
-    fn set_as_it_closes(&self, seat: &mut Seat) -> SetOutcome {
-        // Nobody promises that the kernel's timer fires as a runtime ends, and Tokio's does.
-        seat.kernel_timer = None;
-        // Never leaves it unset, because its firing is what ends the engine.
-        let at = self.bounded(seat.at);
-        let (had_waker, timer) = (seat.has_waker, &mut seat.timer);
+    fn set_as_it_closes(&self, timer: &mut TokioTimer, at: Moment, waker: &Waker) -> bool {
+        let had_waker = timer.is_set;
         // Registering a waker panics if the runtime's timers have ended since they were probed. So they are
         // probed last, after the reset has waited for Tokio's lock, and a timer that has a waker is given
         // none, unless its moment may have come.
-        let has_passed = while_setting(|| {
-            timer.reset(at);
-            let probe = self.in_runtime(tokio_timer::probe);
-            if probe.as_ref().is_some_and(|probe| probe.is_elapsed()) {
-                return None;
-            }
-            if had_waker && at > self.now() {
-                return Some(false);
-            }
-            Some(timer.register(&seat.waker))
-        });
-        seat.has_waker = matches!(has_passed, Ok(Some(false)));
-        match has_passed {
-            Ok(Some(false)) => SetOutcome::Waits,
-            Ok(Some(true)) if at <= self.now() => SetOutcome::HasPassed,
-            _ => SetOutcome::Ended,
+        timer.reset(at);
+        let probe = self.in_runtime(tokio_timer::probe);
+        if probe.as_ref().is_some_and(|probe| probe.is_elapsed()) {
+            return true;
         }
+        if had_waker && at > self.now() {
+            timer.is_set = true;
+            return false;
+        }
+        timer.register(waker)
     }
 }

@@ -18,26 +18,19 @@
 //! 4. *A sleep elapses when it is reset to a millisecond that has been processed*, in `Handle::reregister`
 //!    too. This shows where Tokio's milliseconds begin ([`begin_of_millisecond`]) and whether one has passed
 //!    ([`has_passed`]). Without it, deadlines would be rounded up twice.
-//! 5. *A timer that is set from a waker makes the next `epoll_wait` return for nothing*, unless another one
-//!    is set to an earlier instant: `Handle::process_at_time` notes the earliest instant that is left before
-//!    it calls the wakers, and `Handle::reregister` writes to the runtime's eventfd if the new one is before
-//!    that. Hence [`super::alarm`] sets a second timer ahead, which would be useless if Tokio behaved
-//!    otherwise.
-//! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is
+//! 5. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is
 //!    polled afterwards panics. So an engine goes on while its runtime's tasks are dropped, and ends with the
 //!    timers. A timer that is reset afterwards elapses at once (`Handle::reregister`), which shows without a
 //!    panic that the timers have ended ([`probe`]).
-//! 7. *A timer that is polled without budget is not registered*, so the budget of the calling task is ignored
+//! 6. *A timer that is polled without budget is not registered*, so the budget of the calling task is ignored
 //!    here.
 
 use std::{
     cell::Cell,
     future::{Future, poll_fn},
-    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
     task::{Context, Waker},
-    thread,
     time::Duration,
 };
 
@@ -64,65 +57,50 @@ pub(crate) const FARTHEST: Nanos = Nanos((1 << 29) * Nanos::MILLISECOND.0);
 
 pub(super) struct TokioTimer {
     interval: Interval,
-    /// The moment to which the interval is set, or [`Moment::NEVER`] if it is not.
-    at: Moment,
+    /// Whether it has a waker, and will wake it, as far as the alarm knows.
+    pub(super) is_set: bool,
 }
 
 impl TokioTimer {
-    /// Creates a timer of the current runtime that is not set. An interval needs an instant, and `past` is
-    /// one that takes no clock reading.
-    pub(super) fn new(past: Moment) -> TokioTimer {
-        // The period has no effect, because the interval is always reset first.
-        let mut interval = time::interval_at(past.instant(), MILLISECOND);
+    /// Creates a timer of the current runtime that is not set.
+    pub(super) fn new() -> TokioTimer {
+        // Neither the instant nor the period has an effect, because the interval is always reset first.
+        let mut interval = time::interval_at(Moment::ZERO.instant(), MILLISECOND);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         TokioTimer {
             interval,
-            at: Moment::NEVER,
+            is_set: false,
         }
     }
 
-    pub(super) fn is_set_to(&self, at: Moment) -> bool {
-        self.at == at && at != Moment::NEVER
-    }
-
-    /// Resets the timer to `at`, whether or not the timers of the runtime have ended.
-    pub(super) fn reset(&mut self, at: Moment) {
-        if self.at != at {
-            self.interval.reset_at(at.instant());
-            self.at = at;
-        }
-    }
-
-    /// Sets the timer to wake `waker` at `at`. Returns whether that moment has come, in which case the waker
-    /// may be woken at once.
+    /// Sets the timer to wake `waker` at `at`. Returns whether it has fired, in which case the waker may have been
+    /// woken.
     pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
         self.reset(at);
         self.register(waker)
     }
 
-    /// Registers the waker that the timer wakes. Returns whether its moment has come. This panics if the
-    /// runtime's timers have ended.
-    #[inline]
-    pub(super) fn register(&mut self, waker: &Waker) -> bool {
-        // The timer is no longer set if its moment has come, because the interval then moves on by itself, or
-        // if this panics.
-        let at = mem::replace(&mut self.at, Moment::NEVER);
-        // The budget is that of whatever task happens to be polled on this thread.
-        let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
-        let has_passed = tick.poll(&mut Context::from_waker(waker)).is_ready();
-        if !has_passed {
-            self.at = at;
-        }
-        has_passed
+    /// Resets the timer to `at`, whether or not the timers of the runtime have ended.
+    pub(super) fn reset(&mut self, at: Moment) {
+        self.is_set = false;
+        self.interval.reset_at(at.instant());
     }
 
-    /// Takes the timer out of Tokio's, because a paused clock would move on to it. It is reset to a `past`
-    /// moment, so that it fires at once.
-    pub(super) fn unset(&mut self, past: Moment) {
-        if self.at != Moment::NEVER {
-            let _ = while_setting(|| self.interval.reset_at(past.instant()));
-            self.at = Moment::NEVER;
-        }
+    /// Registers the waker that the timer wakes. Returns whether it has fired. This panics if the runtime's
+    /// timers have ended.
+    #[inline]
+    pub(super) fn register(&mut self, waker: &Waker) -> bool {
+        // The budget is that of whatever task happens to be polled on this thread.
+        let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
+        let has_fired = tick.poll(&mut Context::from_waker(waker)).is_ready();
+        self.is_set = !has_fired;
+        has_fired
+    }
+
+    /// Takes the timer out of Tokio's, because a paused clock would move on to it. It is reset to the past, so that
+    /// it fires at once.
+    pub(super) fn unset(&mut self) {
+        let _ = while_setting(|| self.reset(Moment::ZERO));
     }
 }
 
@@ -143,13 +121,13 @@ thread_local! {
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `set`, during which this thread's timers wake nobody. Tokio panics where the thread's locals have been
-/// destroyed, and where the runtime's timers have ended.
-pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> thread::Result<R> {
+/// Calls `set`, during which this thread's timers wake nobody. Returns `None` if it panics, as Tokio does where
+/// this thread's locals have been destroyed, or the timers have ended.
+pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> Option<R> {
     SETTING.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(set));
     SETTING.set(false);
-    outcome
+    outcome.ok()
 }
 
 /// Returns whether this thread is setting a timer, under an alarm's lock, and so learns from the result that

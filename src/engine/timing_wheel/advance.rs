@@ -24,8 +24,6 @@ pub(crate) struct Turn {
     pub(crate) more: bool,
     /// The next tick at which `advance` has something to do, or `None` if the wheel is empty.
     pub(crate) next: Option<Tick>,
-    /// The first deadline after `next`, as far as the finest level tells.
-    pub(crate) after: Option<Tick>,
 }
 
 /// What the hand meets next.
@@ -57,14 +55,11 @@ impl<T> TimingWheel<T> {
         if !turn.more {
             self.spread_ahead(left, &mut turn);
         }
-        if turn.more {
-            turn.next = Some(self.now);
+        turn.next = if turn.more {
+            Some(self.now)
         } else {
-            turn.next = self.next_visit();
-            if !self.dues.is_counting() {
-                turn.after = turn.next.and_then(|next| self.deadline_after(next));
-            }
-        }
+            self.next_visit()
+        };
         turn
     }
 
@@ -291,15 +286,6 @@ impl<T> TimingWheel<T> {
             let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
             visit.max(Tick(self.now.0 + 1))
         })
-    }
-
-    /// Returns the first deadline after `tick` of a timer on the finest level.
-    pub(super) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
-        let level = &self.levels[0];
-        // Beyond one round, a bucket would be that of an earlier tick.
-        let end = self.now.0.saturating_add(level.len as u64);
-        let next = level.next_used(tick.0);
-        next.filter(|next| (tick.0..end).contains(next)).map(Tick)
     }
 
     /// Moves the hand to a tick. The caller ensures that nothing has to be done before that tick, and that no

@@ -301,22 +301,6 @@ fn the_earliest_timer_is_found_without_a_look_at_the_others() {
 // Jumps.
 
 #[test]
-fn the_deadline_after_a_tick_is_one_of_the_finest_level() {
-    let mut wheel = wheel_of(8, 2, &[3, 3, 5, 7, 30]);
-    let after = |wheel: &TimingWheel<_>, tick| wheel.deadline_after(Tick(tick)).map(|due| due.0);
-    assert_eq!(
-        [0, 3, 4, 5].map(|tick| after(&wheel, tick)),
-        [Some(3), Some(5), Some(5), Some(7)]
-    );
-    assert_eq!([7, 8, 1_000, u64::MAX].map(|tick| after(&wheel, tick)), [None; 4]);
-    wheel.expire_until(4);
-    assert_eq!(
-        [4, 5, 7].map(|tick| after(&wheel, tick)),
-        [Some(5), Some(7), None]
-    );
-}
-
-#[test]
 fn a_jump_costs_the_timers_on_its_way_and_no_empty_tick() {
     let far = u64::MAX / 2;
     for jump in [1, 1_000_000, far, u64::MAX] {

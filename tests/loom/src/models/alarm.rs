@@ -63,7 +63,7 @@ fn a_driver_that_pauses_comes_again_whatever_is_registered() {
         let sleeper = world.spawn(|world| world.sleep_until(1));
         let pause = spawn(&world.runtime, move || {
             while let Some((driver, _)) = alarm.take() {
-                if alarm.give_back(driver, alarm.now(), Next::More) != SetOutcome::HasPassed {
+                if alarm.give_back(driver, Next::More) != SetOutcome::HasPassed {
                     break;
                 }
             }

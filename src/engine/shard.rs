@@ -180,8 +180,9 @@ impl Shard {
             self.catch_up(wheel);
         }
         let key = wheel.insert(tick, waker);
-        // A crowd in a coarse bucket is spread ahead of time, and needs visits for that.
-        let visit = self.visit_for(wheel, tick, due);
+        let visit = wheel
+            .visit_before(tick)
+            .map_or(due, |tick| self.clock.start_of(tick));
         guard.tally.registered += 1;
         let sooner = self.plan_visit(visit);
         drop(guard);
@@ -210,17 +211,6 @@ impl Shard {
     fn note_hand(&self, wheel: &TimingWheel<Waker>) {
         self.stale_at
             .store(self.clock.start_of(wheel.stale_at()).0, Relaxed);
-    }
-
-    /// Returns when the driver should visit for an entry that has just been put into its bucket: when it is due or,
-    /// in a crowd, before its bucket has to be spread.
-    #[inline(always)]
-    fn visit_for(&self, wheel: &TimingWheel<Waker>, tick: Tick, due: Moment) -> Moment {
-        if wheel.is_crowded(tick) {
-            self.clock.start_of(wheel.visit_for(tick))
-        } else {
-            due
-        }
     }
 
     /// Returns whether a timer whose entry would be due at `due` is due itself.
@@ -327,7 +317,7 @@ impl Shard {
             self.catch_up(wheel);
         }
         wheel.bring_forward(key, due);
-        let visit = self.visit_for(wheel, due, self.clock.start_of(due));
+        let visit = self.clock.start_of(wheel.visit_before(due).unwrap_or(due));
         let sooner = self.plan_visit(visit);
         drop(state);
         (true, sooner.and_then(|at| self.alarm.wake_by(at)))

@@ -269,23 +269,18 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Returns whether the wheel has so many timers that to spread them takes long, and one that is due at `due` is to
-    /// be spread with them.
+    /// Returns the tick at which a visit is wanted before that of a timer that has been inserted for `due`, because it
+    /// is in a crowd that has to be spread ahead of time: half a bucket before that of the timer begins.
     #[inline]
-    pub(crate) fn is_crowded(&self, due: Tick) -> bool {
+    pub(crate) fn visit_before(&self, due: Tick) -> Option<Tick> {
         // As many as that are spread in one step, when their bucket begins. Nothing is spread on the finest level, nor
         // ahead of time for a clock that jumps.
-        self.entries.len() > STEP && due > self.levels[0].last_tick && !self.dues.is_counting()
-    }
-
-    /// Returns the tick at which a crowded wheel wants a visit for a timer that has been inserted for `due`: half
-    /// a bucket before that of the timer begins.
-    pub(crate) fn visit_for(&self, due: Tick) -> Tick {
-        let ring = self.levels[1..].iter().find(|ring| due <= ring.last_tick);
-        ring.map_or(due, |ring| {
-            let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
-            visit.max(Tick(self.now.0 + 1))
-        })
+        if self.entries.len() <= STEP || due <= self.levels[0].last_tick || self.dues.is_counting() {
+            return None;
+        }
+        let ring = self.levels[1..].iter().find(|ring| due <= ring.last_tick)?;
+        let visit = Tick(ring.begin_of(ring.number(due)).0 - ring.notice());
+        Some(visit.max(Tick(self.now.0 + 1)))
     }
 
     /// Moves the hand to a tick. The caller ensures that nothing has to be done before that tick, and that no

@@ -501,9 +501,7 @@ fn nothing_cascades_before_the_first_due_timer_after_some_quiet() {
             }
             let due = now + 2_000 + timer * 7919 % span;
             wheel.insert(Tick(due), due);
-            if wheel.is_crowded(Tick(due)) {
-                visit = visit.min(wheel.visit_for(Tick(due)));
-            }
+            visit = visit.min(wheel.visit_before(Tick(due)).unwrap_or(Tick(due)));
         }
         let mut expired = Vec::new();
         for tick in visit.0..now + 2_000 {

@@ -152,8 +152,11 @@ impl Watch {
         let mut reading = None;
         let mut now = || *reading.get_or_insert_with(|| wheel.now());
         let deadlines = [kind, TimeoutKind::Idle].map(|kind| {
-            let timeout = self.timeouts[kind as usize].as_mut()?;
-            Some(timeout.deadline(wait, &mut now))
+            let Timeout { duration, from } = self.timeouts[kind as usize].as_mut()?;
+            // An operation that has not been waiting waits from now on.
+            let since = *wait.get_or_insert_with(&mut now);
+            let from = *from.get_or_insert_with(&mut now);
+            Some(after(since.max(from), *duration))
         });
         let Some(deadline) = deadlines.into_iter().flatten().min() else {
             direction.sleep = None;
@@ -165,14 +168,5 @@ impl Watch {
         // This poll takes part in the task's budget, because a stream that is pending only for lack of budget
         // must not time out.
         Pin::new(sleep).poll(cx).map(|()| TimeoutError::Elapsed.into())
-    }
-}
-
-impl Timeout {
-    /// Returns the deadline of an operation that has been waiting since `wait`, or that waits from now on.
-    fn deadline(&mut self, wait: &mut Option<Instant>, mut now: impl FnMut() -> Instant) -> Instant {
-        let since = *wait.get_or_insert_with(&mut now);
-        let from = *self.from.get_or_insert_with(&mut now);
-        after(since.max(from), self.duration)
     }
 }

@@ -34,6 +34,34 @@ async fn a_request_that_arrives_after_it_was_given_back_acquires_nothing() {
     drop(acquire(&leases, "x").await);
 }
 
+/// Its repetition was told who holds the lease, and nobody waits for it any more.
+#[tokio::test]
+async fn a_request_that_arrives_after_its_repetition_was_refused_acquires_nothing() {
+    let server = Server::start();
+    let (arrive, breaks) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+    let connection = Faulty::new(server.connect().await, {
+        let (arrive, breaks) = (arrive.clone(), breaks.clone());
+        move |_| match breaks.swap(false, SeqCst) {
+            true => Fault::Leave(arrive.clone()),
+            false => Fault::None,
+        }
+    });
+    let leases = leases_on(connection);
+    use_once(&leases, "warm").await;
+    let held = acquire(&server.leases().await, "x").await;
+    breaks.store(true, SeqCst);
+    assert!(try_acquire(&leases, "x").await.is_none());
+    arrive.reached().await;
+    release(held).await;
+    // Its undoing overtakes it.
+    let ended = || server.command::<Vec<String>>(&["KEYS", "*{x}:ended:*"]);
+    until(|| async { ended().len() == 2 }).await;
+    arrive.open();
+    arrive.reached().await;
+    assert!(!is_held(&server, "x"));
+    drop(acquire(&leases, "x").await);
+}
+
 #[tokio::test]
 async fn a_release_is_tried_again_in_the_background() {
     let (server, leases, faults) = faulty().await;

@@ -81,6 +81,10 @@ impl<'a> Asking<'a> {
         match answer {
             Ok(Ok(token)) => self.begin_lease(waiter, token, calls, sent, entry),
             Ok(Err(other)) => {
+                // An earlier copy may arrive once the lease is free.
+                if repeated {
+                    self.undo();
+                }
                 self.unsure = None;
                 Ok(Err(other))
             }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Arg, Cmd, Pipeline, RedisError, RedisFuture, Value, aio::ConnectionLike};
+use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, Value, aio::ConnectionLike};
 use tokio::{sync::Notify, task::yield_now, time::sleep};
 
 /// What happens to one request.
@@ -19,6 +19,10 @@ pub enum Fault {
     LoseAnswer,
     /// It breaks, and the request arrives after a while.
     Late(Duration),
+    /// It breaks, and the request arrives when the gate is opened, which is reached again by then.
+    Leave(Gate),
+    /// The request does not arrive, and fails in this way.
+    Fail(ErrorKind),
     /// It takes a while to send the request.
     SlowRequest(Duration),
     /// The answer takes a while.
@@ -199,6 +203,15 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Fault
                     });
                     Err(broken())
                 }
+                Fault::Leave(gate) => {
+                    tokio::spawn(async move {
+                        gate.pass().await;
+                        let _ = inner.req_packed_command(&cmd).await;
+                        gate.0[0].notify_one();
+                    });
+                    Err(broken())
+                }
+                Fault::Fail(kind) => Err((kind, "a fault of the test").into()),
                 Fault::SlowRequest(by) => {
                     sleep(by).await;
                     inner.req_packed_command(&cmd).await

@@ -89,6 +89,10 @@ async fn a_damaged_key_is_an_error_that_names_it() {
             Err(Error::WrongType { keys }) => assert_eq!(keys, [key]),
             other => panic!("{damage:?}: {other:?}"),
         }
+        match soon(leases.acquire("x", MINUTE)).await {
+            Err(Error::WrongType { keys }) => assert!(keys.iter().any(|named| *named == key), "{keys:?}"),
+            other => panic!("{damage:?}: {other:?}"),
+        }
         server.delete(&[key]);
         assert_eq!(token(&leases, "x").await, None);
     }

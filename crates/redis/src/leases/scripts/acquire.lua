@@ -19,6 +19,10 @@ local kept_for, rest = string.match(held or '', '^kept:([^ ;]+)([^ ]*)$')
 if not kept_for then
     held_by, rest, token = string.match(held or '', '^([^ ;]+)([^ ]*) (%d+)$')
 end
+-- Something else has written to the key. A number of more digits is no token of ours.
+if held and not kept_for and not (token and #token <= 16) then
+    return redis.error_reply('WRONGTYPE ' .. holder)
+end
 if held_by == nonce then
     return {token, false, false}
 end

@@ -94,6 +94,30 @@ async fn a_process_that_pauses_between_has_its_turns() {
     assert!(most_by_least(&long) <= 3.0, "{long:?}");
 }
 
+/// Whoever has it then holds it for longer than a moment.
+#[tokio::test]
+async fn those_who_wait_for_a_lease_that_was_handed_over_ask_once_a_second() {
+    let server = Server::start();
+    let (first, second, third) = (
+        server.leases().await,
+        server.leases().await,
+        server.leases().await,
+    );
+    let held = acquire(&first, "x").await;
+    let waiting = acquiring(&second, "x");
+    sleep(700 * MS).await;
+    release(held).await;
+    let held = acquired(waiting).await;
+    let waiting = acquiring(&third, "x");
+    sleep(2 * SECOND).await;
+    let before = server.calls("evalsha");
+    sleep(3 * SECOND).await;
+    let asked = server.calls("evalsha") - before;
+    assert!(asked <= 10, "{asked}");
+    release(held).await;
+    release(acquired(waiting).await).await;
+}
+
 /// The lease is kept for a moment for a process that has waited and does not come any more.
 #[tokio::test]
 async fn a_process_that_waits_no_longer_holds_nobody_up() {

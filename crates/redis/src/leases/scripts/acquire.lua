@@ -60,9 +60,13 @@ end
 
 if not is_free then
     local left = redis.call('PTTL', holder)
-    local mark = string.match(rest or '', ';%*[^;]*$') or ''
+    local mark = ''
+    -- Whoever has held it for a second holds it for long. A token is the time of its grant.
+    if token and process ~= '' and math.abs(milliseconds() - token / 1000) < 1000 then
+        mark = string.match(rest, ';%*[^;]*$') or ''
+    end
     local is_passed_over = kept_for or mark ~= '' or seen ~= '' and seen ~= token
-    if rest and process ~= '' and (is_passed_over or tonumber(waited) >= 500) then
+    if process ~= '' and (is_passed_over or tonumber(waited) >= 500) then
         local line, now = others()
         local since, position = math.max(0, now - waited), 1
         while line[position] and line[position][2] <= since do

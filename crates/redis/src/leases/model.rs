@@ -362,3 +362,14 @@ fn the_faults_do_happen() {
     assert!(total.held > 10_000 && total.renewed > 100, "{total:?}");
     assert!(total.too_late > 0 && lost > 20, "{total:?}, {lost} lost");
 }
+
+#[test]
+fn a_renewal_that_failed_on_a_coarse_wheel_is_tried_again() {
+    let (second, sent) = (Duration::from_secs(1), Instant::now());
+    let terms = Terms::new(60 * second, 2 * second);
+    let mut state = LeaseState::new(terms, sent, |delay| delay);
+    let now = sent + 20 * second;
+    assert_eq!(state.next(now), Step::Renew);
+    state.answered(now, Outcome::Failed, |delay| delay);
+    assert_eq!(state.next(now), Step::Wait(now + 2 * second));
+}

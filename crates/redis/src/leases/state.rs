@@ -83,7 +83,7 @@ impl Terms {
 
     /// Returns the delay after a renewal that failed.
     fn retry(self, jitter: impl Fn(Duration) -> Duration) -> Duration {
-        jitter((self.ttl / 30).clamp(self.tick, Duration::from_secs(1)))
+        jitter((self.ttl / 30).min(Duration::from_secs(1)).max(self.tick))
     }
 }
 

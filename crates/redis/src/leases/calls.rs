@@ -1,11 +1,8 @@
 //! `Calls`: what is asked of Redis for one lease, and with which keys. `Holder`: who has a lease.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::{
-    FutureExt,
-    future::{Either, select},
-};
+use futures_util::FutureExt;
 use redis::{FromRedisValue, Value};
 use tickwheel::Wheel;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
@@ -132,13 +129,9 @@ impl Calls {
     pub(super) async fn renew(&self, token: u64) -> Result<bool, Error> {
         let keys = [("holder", self.holder()), ("fence", self.fence())];
         let both = self.renewal(RENEW.with_keys(keys), token);
-        let mut both = pin!(self.send(&both));
-        if let Some(answer) = timers::until(Instant::now() + self.ttl / 3, &mut both).await {
-            return answer;
-        }
-        match select(both, pin!(self.renew_holder(token))).await {
-            Either::Left((Err(_), alone)) => alone.await,
-            Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
+        match timers::until(Instant::now() + self.ttl / 3, self.send(&both)).await {
+            Some(answer) => answer,
+            None => self.renew_holder(token).await,
         }
     }
 

@@ -1,18 +1,13 @@
 //! `LeaseStats`: what this process counts of its leases.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tickwheel::Wheel;
 use tickwheel_exported::Exported;
 
 use crate::exported::{Counter, List, Renewals};
 
+#[derive(Default)]
 pub(super) struct LeaseStats {
-    wheel: String,
-    prefix: String,
     held: AtomicU64,
     acquired: Counter,
     pub(super) renewals: Renewals,
@@ -22,18 +17,6 @@ pub(super) struct LeaseStats {
 }
 
 impl LeaseStats {
-    pub(super) fn new(wheel: &Wheel, prefix: &str) -> Arc<LeaseStats> {
-        Arc::new(LeaseStats {
-            wheel: wheel.name().unwrap_or_default().to_owned(),
-            prefix: prefix.to_owned(),
-            held: AtomicU64::new(0),
-            acquired: Counter::default(),
-            renewals: Renewals::default(),
-            lost: Counter::default(),
-            said_untold: AtomicBool::new(false),
-        })
-    }
-
     pub(super) fn acquired(&self) {
         self.acquired.increment();
         self.held.fetch_add(1, Ordering::Relaxed);
@@ -58,11 +41,8 @@ impl LeaseStats {
     }
 
     /// Returns everything that is counted of the leases, sorted by name.
-    pub(super) fn exported(&self) -> Vec<Exported> {
-        let mut list = List::new(vec![
-            ("wheel", self.wheel.clone()),
-            ("prefix", self.prefix.clone()),
-        ]);
+    pub(super) fn exported(&self, labels: Vec<(&'static str, String)>) -> Vec<Exported> {
+        let mut list = List::new(labels);
         list.gauge(
             "tickwheel_redis_leases_held",
             "Leases that this process holds.",

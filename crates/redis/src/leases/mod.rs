@@ -30,7 +30,6 @@ mod windows;
 
 use acquire::Asking;
 use calls::{LeaseClient, OtherHolder};
-use lease_stats::LeaseStats;
 use state::Terms;
 
 pub use calls::Holder;
@@ -95,15 +94,14 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub fn new(wheel: &Wheel, connection: C) -> Leases<C> {
-        let prefix = "tickwheel:lease";
         Leases {
             client: Arc::new(LeaseClient {
                 wheel: wheel.clone(),
                 server: connected(connection, Keys::Expire),
-                prefix: prefix.into(),
+                prefix: "tickwheel:lease".into(),
                 waiters: Arc::default(),
                 keepers: Arc::default(),
-                stats: LeaseStats::new(wheel, prefix),
+                stats: Arc::default(),
             }),
             connection: PhantomData,
             notifications: None,
@@ -125,7 +123,7 @@ impl<C: Connection> Leases<C> {
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
         let client = Arc::make_mut(&mut self.client);
         client.prefix = prefix.as_ref().into();
-        client.stats = LeaseStats::new(&client.wheel, prefix.as_ref());
+        client.stats = Arc::default();
         self
     }
 
@@ -340,7 +338,9 @@ impl<C: Connection> Leases<C> {
     /// # }
     /// ```
     pub fn source(&self) -> impl Source + Clone + use<C> {
-        WeakSource::new(&self.client.stats, LeaseStats::exported)
+        let wheel = self.client.wheel.name().unwrap_or_default().to_owned();
+        let labels = vec![("wheel", wheel), ("prefix", self.client.prefix.to_string())];
+        WeakSource::new(&self.client.stats, move |stats| stats.exported(labels.clone()))
     }
 
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {

@@ -57,6 +57,31 @@ async fn a_job_comes_at_each_point_of_its_grid_until_it_is_cancelled() {
 }
 
 #[tokio::test]
+async fn its_death_takes_the_id_of_no_other_job() {
+    let (_server, jobs) = Server::with_queue().await;
+    let repeated = jobs.repeat("a", NOW, HOUR, b"payload").await;
+    assert_eq!(repeated.unwrap(), Repeated::New);
+    let mut worker = worker(&jobs);
+    let job = next(&mut worker).await;
+    let micros = job.due().duration_since(UNIX_EPOCH).unwrap().as_micros();
+    let other = format!("a@{micros}");
+    assert!(jobs.schedule(&other, NOW, b"other").await.unwrap());
+    assert!(job.bury().await.unwrap());
+    assert_eq!(counts(&jobs).await, [2, 0, 1]);
+    let dead = jobs.dead(10).await.unwrap();
+    assert_eq!(dead[0].payload(), b"payload");
+    assert!(
+        dead[0].id().starts_with(&other) && dead[0].id() != other,
+        "{dead:?}"
+    );
+    assert!(jobs.purge(dead[0].id()).await.unwrap());
+    let job = next(&mut worker).await;
+    assert_job(&job, &other, 1, b"other");
+    done(job).await;
+    assert_eq!(counts(&jobs).await, [1, 0, 0]);
+}
+
+#[tokio::test]
 async fn points_without_a_worker_are_made_up_by_one() {
     let every = 2 * SECOND;
     let (server, jobs) = repeating(Server::start(), every).await;

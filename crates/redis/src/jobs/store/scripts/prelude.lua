@@ -177,8 +177,9 @@ local function bury(from, id, attempts, at, failure)
   local first, every = grid_of(call('HGET', repeats, id))
   local buried = id
   if every then
+    local body = call('HGET', payload, id) or ''
     buried = id .. '@' .. at
-    call('HSET', payload, buried, call('HGET', payload, id) or '')
+    while call('HSETNX', payload, buried, body) == 0 do buried = buried .. '+' end
   end
   call('ZADD', dead, exact(now), buried)
   write(buried, '-', attempts, at, NEVER, failure)

@@ -96,7 +96,12 @@ impl Error {
 
     /// Whether the connection ended; the client may have opened another by now.
     pub(crate) fn is_broken_connection(&self) -> bool {
-        matches!(self, Error::Redis(error) if error.is_connection_dropped() && !error.is_connection_refusal())
+        let Error::Redis(error) = self else {
+            return false;
+        };
+        // A cluster's connection says so of a node whose own connection has broken.
+        error.kind() == ErrorKind::ClusterConnectionNotFound
+            || (error.is_connection_dropped() && !error.is_connection_refusal())
     }
 
     /// Whether the call was certainly not carried out, except by an earlier attempt that the client repeated

@@ -140,6 +140,32 @@ async fn a_large_job_whose_answer_ends_the_connection_dies_alone() {
     }
 }
 
+/// A cluster's connection says so of a node whose own connection has broken.
+#[tokio::test]
+async fn a_large_job_whose_fetch_finds_no_connection_counts_an_attempt() {
+    let server = Server::start();
+    let direct = server.queue().await;
+    plant(&server, 0, b"large", &vec![7; 2 * MIB]).await;
+    let is_fetch = |request: &redis::Cmd| {
+        let is_change = ["give_back", "unfetched"]
+            .iter()
+            .any(|change| says(request, change));
+        says(request, "large") && !is_change
+    };
+    let connection = Faulty::new(server.connect().await, move |request| {
+        if is_fetch(request) {
+            Fault::Fail(redis::ErrorKind::ClusterConnectionNotFound)
+        } else {
+            Fault::None
+        }
+    });
+    let jobs = unnotified(connection)
+        .max_payload(4 * MIB)
+        .answer_within(300 * MS);
+    let mut worker = jobs.worker().attempts(2).start();
+    are_dead(&mut worker, &direct, 1).await;
+}
+
 /// More of them than a worker prefetches, all due before the small ones.
 #[tokio::test]
 async fn large_jobs_that_cannot_be_fetched_let_others_pass() {

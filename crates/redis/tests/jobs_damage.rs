@@ -144,6 +144,16 @@ async fn a_damaged_number_of_attempts_stops_no_other_job_of_the_same_batch() {
     }
 }
 
+/// It would be due again at once, for ever.
+#[tokio::test]
+async fn a_grid_without_a_period_is_none() {
+    let (server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a"], NOW).await;
+    let _: u64 = server.command(&["HSET", &key("repeats"), "a", "1 0"]);
+    do_next(&mut worker(&jobs)).await;
+    assert_eq!(counts(&jobs).await, [0, 0, 0]);
+}
+
 /// What is stored of the jobs of the queue.
 fn stored(server: &Server) -> Vec<Option<Vec<u8>>> {
     let jobs = KEYS.iter().filter(|what| **what != "last:calls");

@@ -125,7 +125,7 @@ end
 
 -- Returns the first point of a grid and its period, or nothing for a job that does not come again.
 local function grid_of(stored)
-  local first, every = match(stored or '', '^(%d+) (%d+)$')
+  local first, every = match(stored or '', '^(%d+) ([1-9]%d*)$')
   if not every then return nil end
   return tonumber(first), tonumber(every)
 end

@@ -111,6 +111,26 @@ async fn a_worker_of_a_user_who_may_not_publish_learns_of_what_is_cancelled() {
     soon(job.lost()).await;
 }
 
+/// Nobody is told in place of a worker that hears nothing.
+#[tokio::test]
+async fn a_worker_whose_channels_are_refused_later_watches_no_more() {
+    let server = Server::start();
+    let url = user(&server, &[]);
+    let notifications = Notifications::of(Client::open(&*url).unwrap());
+    let jobs = queue(&url).await.notifications(&notifications);
+    let mut worker = jobs.worker().lease(HOUR).concurrency(2).start();
+    let watchers = || entries(&server, "watching");
+    idle_until(&mut worker, until(|| async { watchers() == 1 })).await;
+    user(&server, &["resetchannels"]);
+    let listeners = || server.listeners(&key("sooner:renew"));
+    idle_until(&mut worker, until(|| async { listeners() == 0 })).await;
+    idle_until(&mut worker, sleep(SECOND)).await;
+    // Redis notices that the worker has not heard of it.
+    put(&server.queue().await, ["a"], NOW).await;
+    do_next(&mut worker).await;
+    assert_eq!(watchers(), 0);
+}
+
 #[tokio::test]
 async fn a_user_without_channels_has_leases() {
     let server = Server::start();

@@ -385,6 +385,7 @@ async fn settings_that_are_not_allowed_are_what_the_stream_yields() {
     let rows = [
         (worker().lease(199 * MS), "199ms"),
         (worker().lease(24 * HOUR + MS), "86400.001s"),
+        (worker().lease(Duration::MAX), "lease of"),
         (worker().attempts(0), "attempts of 0"),
         (worker().prefetch(0), "prefetch of 0"),
         (worker().look_ahead(2 * HOUR), "look_ahead of 7200s"),

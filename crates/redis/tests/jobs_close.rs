@@ -35,7 +35,7 @@ async fn starts_that_are_answered_while_a_worker_is_closed_have_gone_back() {
     let server = Server::start();
     let (jobs, faults) = faulty(&Wheel::new(), &server).await;
     // So that what is not waited for arrives after a look at the server.
-    faults.set_for("undo_start", Fault::SlowRequest(5 * MS));
+    faults.set_for("give_back", Fault::SlowRequest(5 * MS));
     put(&jobs, 0..JOBS, NOW).await;
     for round in 0..80 {
         let mut worker = jobs.worker().concurrency(JOBS).start();
@@ -62,7 +62,7 @@ async fn starts_that_are_answered_while_a_worker_is_closed_have_gone_back() {
 async fn starts_that_are_being_undone_when_a_worker_is_closed_have_gone_back() {
     let server = Server::start();
     let (jobs, faults) = faulty(&Wheel::new(), &server).await;
-    let undo = faults.stop("undo_start");
+    let undo = faults.stop("give_back");
     put(&jobs, ["a", "b", "c"], NOW).await;
     let mut worker = jobs.worker().concurrency(3).start();
     assert!(worker.next().now_or_never().is_none());

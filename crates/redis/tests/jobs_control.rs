@@ -265,6 +265,30 @@ async fn dead_jobs_are_kept_as_the_queue_was_told() {
 }
 
 #[tokio::test]
+async fn a_batch_of_deaths_removes_no_more_dead_jobs_than_one() {
+    let (server, jobs) = Server::with_queue().await;
+    put(&jobs, ["a", "b"], NOW).await;
+    let mut worker = worker(&jobs);
+    let [a, b] = next_jobs(&mut worker).await;
+    // A look of the worker would remove some, too.
+    worker.close().await;
+    let now = server
+        .time()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_micros()
+        .to_string();
+    for n in 0..250 {
+        let _: u64 = server.command(&["ZADD", &key("dead"), &now, &n.to_string()]);
+    }
+    let told = server.queue().await.keep_dead(1, HOUR);
+    assert_eq!(counts(&told).await, [0, 2, 150]);
+    let (a, b) = futures::join!(a.bury(), b.bury());
+    assert!(a.unwrap() && b.unwrap());
+    assert_eq!(counts(&jobs).await, [0, 0, 52]);
+}
+
+#[tokio::test]
 async fn dead_jobs_are_listed_by_pages_and_revived_and_purged_one_by_one_and_in_batches() {
     let (server, jobs) = Server::with_partitions(3).await;
     assert_eq!(jobs.revive_dead(10).await.unwrap(), 0);

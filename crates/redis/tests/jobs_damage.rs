@@ -244,11 +244,10 @@ async fn each_call_beside_each_key_of_another_type() {
             }
             assert_says(&error, &[&key(what)]);
         }
-        let of_workers: [&[&str]; 10] = [
+        let of_workers: [&[&str]; 9] = [
             &["start", "claimed", "take", "60000000", "5"],
             &["renew", "claimed", "take", "60000000"],
-            &["give_back", "claimed", "take"],
-            &["undo_start", "claimed", "take", "0"],
+            &["give_back", "claimed", "take", "0"],
             &["unfetched", "claimed", "take", "5"],
             &["confirm", "claimed", "take"],
             &["keep_dead", "1", "60000000"],

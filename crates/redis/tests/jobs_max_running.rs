@@ -100,6 +100,32 @@ async fn what_is_scheduled_while_no_more_may_run_comes_when_it_is_due() {
     }
 }
 
+/// No message says so.
+#[tokio::test]
+async fn a_job_that_was_cancelled_makes_room_when_it_has_ended() {
+    let server = Server::start();
+    let jobs = unnotified(server.connect().await).max_running(1);
+    let mut worker = jobs.worker().lease(HOUR).concurrency(2).start();
+    for is_finished in [false, true] {
+        put(&jobs, ["first"], NOW).await;
+        let first = next(&mut worker).await;
+        put(&jobs, ["second"], NOW).await;
+        idle_until(&mut worker, sleep(300 * MS)).await;
+        assert_eq!(jobs.cancel("first").await.unwrap(), Cancelled::Running);
+        if is_finished {
+            assert!(!first.done().await.unwrap());
+        } else {
+            idle_until(&mut worker, soon(first.lost())).await;
+            drop(first);
+        }
+        let second = next(&mut worker).await;
+        // A second for the renewal; a sweep would bring it after up to five.
+        let late = server.time().duration_since(second.due()).unwrap();
+        assert!(late < 3 * SECOND, "{late:?}");
+        done(second).await;
+    }
+}
+
 /// A holder that dies keeps its places until its leases end, and then they are another's.
 #[test]
 fn the_places_of_a_holder_that_has_died_are_free_when_its_leases_have_ended() {

@@ -129,6 +129,24 @@ async fn a_small_step_back_delays_a_claimed_job_by_no_more_than_itself() {
     done(job).await;
 }
 
+/// No message says so.
+#[tokio::test]
+async fn a_job_whose_start_came_too_early_starts_when_it_is_due() {
+    let server = Server::start_with_own_clock();
+    let jobs = unnotified(server.connect().await);
+    let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
+    for step in 1..=3 {
+        put(&jobs, [step], SECOND).await;
+        idle_until(&mut worker, claimed(&server, 1)).await;
+        server.set_clock(-step);
+        let job = next(&mut worker).await;
+        let late = server.time().duration_since(job.due()).expect("it is early");
+        // A sweep would bring it after up to five seconds.
+        assert!(late < 2 * SECOND, "{late:?}");
+        done(job).await;
+    }
+}
+
 /// The answers that Redis keeps of processes that have ended are few.
 #[tokio::test]
 async fn senders_that_are_gone_are_forgotten_by_those_that_come() {

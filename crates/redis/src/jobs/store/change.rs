@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use super::claim::{Claim, JobLease};
+use super::claim::JobLease;
 use crate::{
     jobs::report::{Cancelled, Repeated},
     server::{
@@ -54,6 +54,10 @@ impl<A> Change<A> {
     }
 }
 
+fn nth<A: Copy, const N: usize>(answers: [A; N], answer: u64) -> Option<A> {
+    answers.get(answer as usize).copied()
+}
+
 fn number(name: &'static str, value: u64) -> Argument {
     (name, value.min(LARGEST_NUMBER).to_string().into_bytes())
 }
@@ -93,8 +97,10 @@ pub(crate) fn schedule(id: &str, when: When, payload: &[u8]) -> Change<Repeated>
     let body = ("body", payload.to_vec());
     let arguments = vec![text("id", id), time("given", at), time("every", every), body];
     let change = Change::new(name, arguments, |answer, _| {
-        let answers = [Repeated::Taken, Repeated::New, Repeated::Same, Repeated::Changed];
-        answers.get(answer as usize).copied()
+        nth(
+            [Repeated::Taken, Repeated::New, Repeated::Same, Repeated::Changed],
+            answer,
+        )
     });
     Change {
         adds_job: true,
@@ -113,9 +119,7 @@ pub(crate) enum Leased {
 
 fn lease_anew<const N: usize>(name: &'static str, job: &JobLease, more: [Argument; N]) -> Change<Leased> {
     Change::new(name, of_holder(job, more), |answer, sent| {
-        [Leased::Refused, Leased::Since(sent)]
-            .get(answer as usize)
-            .copied()
+        nth([Leased::Refused, Leased::Since(sent)], answer)
     })
 }
 
@@ -146,8 +150,7 @@ pub(crate) enum Finished {
 
 fn finish<const N: usize>(name: &'static str, job: &JobLease, more: [Argument; N]) -> Change<Finished> {
     Change::new(name, of_holder(job, more), |answer, _| {
-        let answers = [Finished::Lost, Finished::Done, Finished::LookAgain];
-        answers.get(answer as usize).copied()
+        nth([Finished::Lost, Finished::Done, Finished::LookAgain], answer)
     })
 }
 
@@ -167,23 +170,9 @@ pub(crate) fn snooze(job: &JobLease, delay: Duration) -> Change<Finished> {
     finish("snooze", job, [time("delay", delay)])
 }
 
-/// Takes back the start of a claim that nobody has received.
-pub(crate) fn undo_start(claim: &Claim) -> Change<Finished> {
-    undo(&claim.lease, claim.was_tried)
-}
-
-/// Takes back the start of a job whose handler was ended with its worker.
-pub(crate) fn undo_attempt(job: &JobLease) -> Change<Finished> {
-    undo(job, true)
-}
-
-fn undo(job: &JobLease, was_tried: bool) -> Change<Finished> {
-    finish("undo_start", job, [number("was_tried", was_tried.into())])
-}
-
-/// Returns a claim.
-pub(crate) fn give_back(claim: &Claim) -> Change<Finished> {
-    finish("give_back", &claim.lease, [])
+/// Takes back a claim, or a start that counts no attempt then. It is no first one if the job `was_tried` before.
+pub(crate) fn give_back(job: &JobLease, was_tried: bool) -> Change<Finished> {
+    finish("give_back", job, [number("was_tried", was_tried.into())])
 }
 
 /// Counts an attempt for a claim whose payload could not be fetched.
@@ -199,16 +188,16 @@ pub(crate) fn confirm(job: &JobLease) -> Change<Finished> {
 /// Ends a job, whoever holds it.
 pub(crate) fn cancel(id: &str) -> Change<Cancelled> {
     Change::new("cancel", vec![text("id", id)], |answer, _| {
-        let answers = [Cancelled::Absent, Cancelled::Waiting, Cancelled::Running];
-        answers.get(answer as usize).copied()
+        nth(
+            [Cancelled::Absent, Cancelled::Waiting, Cancelled::Running],
+            answer,
+        )
     })
 }
 
 /// Changes a job that nobody holds, or a setting of a partition. Its answer is whether that changed anything.
 fn edit<const N: usize>(name: &'static str, arguments: [Argument; N]) -> Change<bool> {
-    Change::new(name, arguments.into(), |answer, _| {
-        [false, true].get(answer as usize).copied()
-    })
+    Change::new(name, arguments.into(), |answer, _| nth([false, true], answer))
 }
 
 pub(crate) fn reschedule(id: &str, delay: Duration) -> Change<bool> {
@@ -298,17 +287,6 @@ mod tests {
     fn the_scripts_name_the_same_arguments() {
         let now = Instant::now();
         let lease = JobLease::new("id".to_owned(), 0, "holder".into(), now);
-        let claim = Claim {
-            lease: lease.clone(),
-            payload: Vec::new(),
-            size: 0,
-            attempts: 0,
-            was_tried: false,
-            due: 0,
-            due_at: now,
-            late_by: Duration::ZERO,
-            since: now,
-        };
         let job = &*lease;
         let (id, time, error, attempts) = ("id", Duration::ZERO, "", 1);
         let changes = [
@@ -318,8 +296,7 @@ mod tests {
             names(retry(job, time, error)),
             names(bury(job, error)),
             names(snooze(job, time)),
-            names(undo_start(&claim)),
-            names(give_back(&claim)),
+            names(give_back(job, false)),
             names(unfetched(job, attempts)),
             names(confirm(job)),
             names(cancel(id)),
@@ -335,10 +312,14 @@ mod tests {
             names(purge_dead(1)),
         ];
         let script = include_str!("scripts/update.lua");
-        let table = script.split("local arguments = {\n").nth(1).unwrap();
+        let table = script.split("local changes = {\n").nth(1).unwrap();
         let table = table.split("\n  }\n").next().unwrap();
+        let is_change = |line: &&str| {
+            let line = line.strip_prefix("    ").unwrap_or_default();
+            line.starts_with(char::is_alphabetic) && line.contains(" = { ")
+        };
         // Starts and dones are not in the table.
-        assert_eq!(table.lines().count(), changes.len() - 2);
+        assert_eq!(table.lines().filter(is_change).count(), changes.len() - 2);
         for (name, arguments) in changes {
             let line = if ["start", "done"].contains(&name) {
                 let names = arguments.join(", ");
@@ -347,9 +328,11 @@ mod tests {
                     arguments.len()
                 )
             } else {
-                format!("    {name} = {{ '{}' }},\n", arguments.join("', '")).replace("{ '' }", "{}")
+                let names: Vec<String> = arguments.iter().map(|name| format!("'{name}', ")).collect();
+                format!("    {name} = {{ {}", names.concat())
             };
-            assert!(script.contains(&line), "{line}");
+            let is_whole = |rest: &str| !rest.starts_with('\'');
+            assert!(script.split(&line).skip(1).any(is_whole), "{line}");
         }
         let (_, arguments) = names(schedule(id, When::In(time), b""));
         let line = format!(

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     mem,
     sync::{Arc, Weak},
     time::Duration,
@@ -13,7 +14,7 @@ use tokio::{runtime::Handle, sync::Notify, time::Instant};
 use crate::{
     jobs::{settings::INTERVAL, stats::QueueStats},
     mutex::Mutex,
-    server::notifications::Notifications,
+    server::{names::Nonce, notifications::Notifications},
 };
 
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub(crate) struct Nearby {
 /// A worker of this process, as those who schedule jobs know it.
 #[derive(Debug)]
 pub(crate) struct NearbyWorker {
+    /// The name under which Redis knows the worker, and it listens.
+    pub(crate) name: Nonce,
     pub(crate) runtime: Handle,
     /// Notified when the worker has something to do.
     pub(crate) has_work: Notify,
@@ -37,8 +40,6 @@ pub(crate) struct NearbyWorker {
 struct News {
     /// From when jobs may be claimed that this process has scheduled, by partition.
     claimable: BTreeMap<usize, Instant>,
-    /// Whether Redis tells the worker of such jobs while messages arrive.
-    is_told: bool,
     has_ended: bool,
 }
 
@@ -51,6 +52,7 @@ impl Nearby {
         notifications: Option<Notifications>,
     ) -> Arc<NearbyWorker> {
         let worker = Arc::new(NearbyWorker {
+            name: Nonce::new(),
             runtime,
             has_work: Notify::new(),
             look_ahead,
@@ -68,10 +70,13 @@ impl Nearby {
         self.workers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Tells the workers that a job of the partition is due at that time.
-    pub(crate) fn expect_job(&self, partition: usize, due: Instant) {
+    /// Tells the workers that a job of the partition is due at that time, but for those that hear of it on this
+    /// channel.
+    pub(crate) fn expect_job(&self, partition: usize, channel: Option<&str>, due: Instant) {
         for worker in self.workers() {
-            worker.expect_job(partition, due);
+            if !channel.is_some_and(|channel| worker.hears(channel, worker.name)) {
+                worker.expect_job(partition, due);
+            }
         }
     }
 
@@ -87,21 +92,22 @@ impl Nearby {
 }
 
 impl NearbyWorker {
+    /// Whether messages of that kind arrive which are published on a channel.
+    pub(crate) fn hears(&self, channel: &str, kind: impl Display) -> bool {
+        let arrive = |notifications: &Notifications| {
+            notifications.arrive(self.runtime.id(), &format!("{channel}:{kind}"))
+        };
+        self.notifications.as_ref().is_some_and(arrive)
+    }
+
     fn expect_job(&self, partition: usize, due: Instant) {
-        let runtime = self.runtime.id();
-        let notifications = self.notifications.as_ref();
-        let messages_arrive = notifications.is_some_and(|messages| messages.arrive_on(runtime));
         let mut news = self.news.lock();
         let claimable = due.checked_sub(self.look_ahead).unwrap_or(due);
         let is_known = news
             .claimable
             .get(&partition)
             .is_some_and(|known| *known <= claimable);
-        if (news.is_told && messages_arrive)
-            || news.has_ended
-            || is_known
-            || claimable > Instant::now() + INTERVAL
-        {
+        if news.has_ended || is_known || claimable > Instant::now() + INTERVAL {
             return;
         }
         news.claimable.insert(partition, claimable);
@@ -112,11 +118,6 @@ impl NearbyWorker {
     /// Takes the partitions of which jobs become due, each with when the first may be claimed.
     pub(crate) fn take_expected(&self) -> BTreeMap<usize, Instant> {
         mem::take(&mut self.news.lock().claimable)
-    }
-
-    /// Records whether Redis tells the worker of jobs that are due.
-    pub(crate) fn set_told(&self, is_told: bool) {
-        self.news.lock().is_told = is_told;
     }
 
     pub(crate) fn end(&self) {

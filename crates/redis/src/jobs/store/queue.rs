@@ -245,7 +245,9 @@ impl Queue {
     /// Tells the workers of this handle that a job is due after that time.
     pub(crate) fn expect_job(&self, partition: usize, delay: Duration) {
         if let Some(due) = Instant::now().checked_add(delay) {
-            self.nearby.expect_job(partition, due);
+            let channel = &*self.partitions[partition].channel;
+            let channel = self.may_publish().then_some(channel);
+            self.nearby.expect_job(partition, channel, due);
         }
     }
 

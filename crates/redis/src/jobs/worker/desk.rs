@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    mem,
     sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
     time::Duration,
@@ -22,7 +21,7 @@ use crate::{
         settings::WorkerSettings,
         store::{
             batcher::Operation,
-            change::{Change, Finished, Leased, give_back, start, undo_start},
+            change::{Change, Finished, Leased, give_back, start},
             claim::{Claim, JobLease},
             nearby::NearbyWorker,
             queue::{CALL_LIMIT, Queue},
@@ -64,9 +63,7 @@ struct State {
     waker: Option<Waker>,
     error: Option<Error>,
     last_error: Option<Instant>,
-    /// Whether the stream was dropped or closed.
-    closed: bool,
-    /// Whether the stream has ended, with its runtime or its wheel.
+    /// Whether the stream has ended: it was dropped or closed, or its runtime or its wheel has ended.
     ended: bool,
 }
 
@@ -84,7 +81,7 @@ impl State {
 pub(super) struct Status {
     /// Whether the consumer waits for a job.
     pub(super) asked: bool,
-    pub(super) closed: bool,
+    pub(super) ended: bool,
     /// Claims that have become due and that the consumer has not received.
     pub(super) ready: usize,
     /// How many places the consumer has, if it has said so, and how many are free.
@@ -133,7 +130,6 @@ impl Desk {
                 waker: None,
                 error: None,
                 last_error: None,
-                closed: false,
                 ended: false,
             }),
         })
@@ -144,67 +140,50 @@ impl Desk {
         self.queue.update_all(&self.nearby.runtime, operations);
     }
 
-    /// Gives claims back, from the runtime of the engine, or from that of another worker if they get no answer
-    /// there, as when it has ended.
-    pub(super) fn give_back(
+    /// Gives claims back, started or not.
+    pub(super) fn give_back(self: &Arc<Self>, claims: impl IntoIterator<Item = Claim>) {
+        self.give_back_as(|claim| give_back(&claim.lease, claim.was_tried), claims);
+    }
+
+    /// Gives claims back by such changes, from the runtime of the engine.
+    pub(super) fn give_back_as(
         self: &Arc<Self>,
         how: impl Fn(&Claim) -> Change<Finished>,
         claims: impl IntoIterator<Item = Claim>,
     ) {
-        let operations = claims.into_iter().map(|claim| {
+        let changes = claims.into_iter().map(|claim| {
             self.held.remove(&claim.lease);
-            let (desk, partition, change) = (self.clone(), claim.lease.partition, how(&claim));
-            let again = change.clone();
-            let elsewhere = move || desk.give_back_all_elsewhere(vec![(partition, again)]);
-            self.giving_back(partition, change, elsewhere)
+            (claim.lease.partition, how(&claim))
         });
-        self.send(operations.collect());
+        self.give_back_from(&self.nearby.runtime, changes.collect());
     }
 
-    /// Gives claims back when the runtime of the engine has ended.
-    pub(super) fn give_back_elsewhere(
-        &self,
-        how: impl Fn(&Claim) -> Change<Finished>,
-        claims: impl IntoIterator<Item = Claim>,
-    ) {
-        let changes = claims
-            .into_iter()
-            .map(|claim| (claim.lease.partition, how(&claim)));
-        self.give_back_all_elsewhere(changes.collect());
-    }
-
-    /// Makes changes by which claims go back, from the runtime of another worker. Without another one, the
-    /// claims wait until their leases have expired.
-    fn give_back_all_elsewhere(&self, changes: Vec<(usize, Change<Finished>)>) {
-        if let Some(runtime) = self.queue.nearby.another_runtime(&self.nearby) {
-            let changes = changes.into_iter();
-            let operations = changes.map(|(partition, change)| self.giving_back(partition, change, || ()));
-            self.queue.update_all(&runtime, operations.collect());
-        }
-    }
-
-    /// Returns the operation by which a claim goes back, and what is done if that is not answered.
-    fn giving_back(
-        &self,
-        partition: usize,
-        change: Change<Finished>,
-        if_unanswered: impl FnOnce() + Send + 'static,
-    ) -> (usize, Operation) {
-        let (queue, unanswered) = (self.queue.clone(), self.given_back.token());
-        let answered = move |finished: Result<Finished, Error>| {
-            let _answered = unanswered;
-            match finished {
-                Ok(Finished::Lost) => {}
-                Ok(_) => queue.expect_job(partition, Duration::ZERO),
-                Err(error) if error.is_unanswered() => if_unanswered(),
-                // It is delivered again when its lease has expired.
-                Err(_) => {}
-            }
-        };
-        (
-            partition,
-            Operation::new(change, Instant::now() + CALL_LIMIT, answered),
-        )
+    /// Makes changes by which claims go back, from that runtime or, if they get no answer there, as when it has
+    /// ended, from that of another worker. Without another one, the claims wait until their leases have expired.
+    fn give_back_from(self: &Arc<Self>, runtime: &Handle, changes: Vec<(usize, Change<Finished>)>) {
+        let is_first = runtime.id() == self.nearby.runtime.id();
+        let operations = changes.into_iter().map(|(partition, change)| {
+            let (desk, again, unanswered) = (self.clone(), change.clone(), self.given_back.token());
+            let answered = move |finished: Result<Finished, Error>| {
+                let _answered = unanswered;
+                match finished {
+                    Ok(Finished::Lost) => {}
+                    Ok(_) => desk.queue.expect_job(partition, Duration::ZERO),
+                    Err(error) if error.is_unanswered() && is_first => {
+                        if let Some(other) = desk.queue.nearby.another_runtime(&desk.nearby) {
+                            desk.give_back_from(&other, vec![(partition, again)]);
+                        }
+                    }
+                    // It is delivered again when its lease has expired.
+                    Err(_) => {}
+                }
+            };
+            (
+                partition,
+                Operation::new(change, Instant::now() + CALL_LIMIT, answered),
+            )
+        });
+        self.queue.update_all(runtime, operations.collect());
     }
 
     fn notify_engine(&self) {
@@ -221,7 +200,7 @@ impl Desk {
         let mut lost = Vec::new();
         let next = self.poll_started(cx, &mut lost);
         // For Redis they run until their leases end, or until the end of one that was cancelled is confirmed.
-        self.give_back(undo_start, lost);
+        self.give_back(lost);
         next
     }
 
@@ -269,14 +248,14 @@ impl Desk {
     }
 
     pub(super) fn close(&self) {
-        self.state.lock().closed = true;
+        self.state.lock().ended = true;
         self.nearby.end();
         self.notify_engine();
     }
 
     /// Starts as many due claims as the consumer has places for, if it waits for a job or will soon.
     fn start(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
-        if !state.will_receive() || state.ended || state.closed {
+        if !state.will_receive() || state.ended {
             return Vec::new();
         }
         let mut starts = Vec::new();
@@ -310,10 +289,10 @@ impl Desk {
                 claim.lease.validity.extend(until);
                 let mut state = self.state.lock();
                 state.starting -= 1;
-                if state.closed || state.ended {
+                if state.ended {
                     // Nobody receives it any more.
                     drop(state);
-                    return self.give_back(undo_start, [claim]);
+                    return self.give_back([claim]);
                 }
                 claim.since = Instant::now();
                 state.started.push_back(claim);
@@ -334,16 +313,17 @@ impl Desk {
         };
         drop(state);
         self.send(starts);
-        // The engine may take other jobs instead.
+        // The engine may take other jobs instead, and another worker may run one.
         self.notify_engine();
-        if let Some(error) = error {
-            if error.is_unanswered() {
-                // It may have been carried out all the same, for a runtime that has ended.
-                self.give_back_elsewhere(undo_start, [claim]);
-            }
-            self.report(error);
-            wake(self.state.lock());
+        let Some(error) = error else {
+            return self.queue.expect_job(claim.lease.partition, Duration::ZERO);
+        };
+        if error.is_unanswered() {
+            // It may have been carried out all the same, for a runtime that has ended.
+            self.give_back([claim]);
         }
+        self.report(error);
+        wake(self.state.lock());
     }
 
     // The jobs' side.
@@ -368,7 +348,7 @@ impl Desk {
         let state = self.state.lock();
         Status {
             asked: state.asked,
-            closed: state.closed,
+            ended: state.ended,
             ready: state.due.len() + state.starting + state.started.len(),
             places: state.consumer.places,
             free: state.consumer.free_places(0),
@@ -428,7 +408,7 @@ impl Desk {
         started_before: Option<Instant>,
     ) {
         let mut state = self.state.lock();
-        let (mut claims, mut starts) = (Vec::new(), Vec::new());
+        let mut claims = Vec::new();
         while let Some(due) = state.due.first_entry()
             && Some(due.get().since) <= due_before
         {
@@ -437,24 +417,17 @@ impl Desk {
         while let Some(started) = state.started.front()
             && Some(started.since) <= started_before
         {
-            starts.extend(state.started.pop_front());
-        }
-        if !starts.is_empty() {
+            claims.extend(state.started.pop_front());
             // The consumer has stopped polling.
             state.asked = false;
         }
         drop(state);
-        self.give_back(give_back, claims);
-        self.give_back(undo_start, starts);
+        self.give_back(claims);
     }
 
     /// Ends the stream and all leases, because the wheel was shut down.
     pub(super) fn end(&self) {
-        let mut state = self.state.lock();
-        state.ended = true;
-        wake(state);
-        self.nearby.end();
-        let held = self.held.drain();
+        let held = self.end_stream(None);
         self.queue.nearby.stats.lost.add(held.len() as u64);
         for lease in held {
             lease.validity.lose();
@@ -464,15 +437,17 @@ impl Desk {
     /// Ends the stream with an error, because nobody renews leases any more. Those that are held last until
     /// they expire.
     pub(super) fn end_without_runtime(&self) {
+        self.end_stream(Some(Error::NoRuntime));
+    }
+
+    /// Ends the stream, and lets go of all leases.
+    fn end_stream(&self, error: Option<Error>) -> Vec<Arc<JobLease>> {
         let mut state = self.state.lock();
         state.ended = true;
-        state.error = Some(Error::NoRuntime);
-        let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));
+        state.error = error.or(state.error.take());
         wake(state);
-        self.held.drain();
         self.nearby.end();
-        self.give_back_elsewhere(give_back, due.into_values());
-        self.give_back_elsewhere(undo_start, started);
+        self.held.drain()
     }
 }
 

@@ -11,10 +11,7 @@ use tickwheel::{SleepError, Wheel};
 use tokio::time::Instant;
 
 use super::{desk::Desk, stock::Stock, takes::Takes};
-use crate::{
-    jobs::store::{change::give_back, queue::Queue},
-    server::retry::Backoff,
-};
+use crate::{jobs::store::queue::Queue, server::retry::Backoff};
 
 /// The first and the longest delay after the queue could not be opened.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -76,7 +73,7 @@ impl Engine {
             }
             let next = Instant::now() + backoff.next_delay();
             loop {
-                if desk.status(Duration::ZERO).closed {
+                if desk.status(Duration::ZERO).ended {
                     return false;
                 }
                 tokio::select! {
@@ -109,24 +106,38 @@ impl Engine {
             self.hints.extend([
                 // Before the worker's own channel: once that is listened to, both are.
                 hints("renew".to_owned(), Hint::Renew),
-                hints(self.takes.worker.to_string(), Hint::Look { partition: number }),
+                hints(
+                    self.desk.nearby.name.to_string(),
+                    Hint::Look { partition: number },
+                ),
                 hints("later".to_owned(), Hint::LookLater { partition: number }),
             ]);
         }
     }
 
     fn heed(&mut self, hint: Hint) {
+        let now = Instant::now();
         match hint {
-            Hint::Look { partition } => self.takes.told(partition),
-            Hint::LookLater { partition } => self.takes.told_as_idle(partition),
+            Hint::Look { partition } => self.takes.lookout(partition).hint(now),
+            Hint::LookLater { partition } => self.takes.lookout(partition).told_as_idle(now),
             Hint::Renew => self.desk.held.renew_soon(),
         }
     }
 
     /// Renews the leases that are due for it, and lets go of those that are lost.
     fn keep_leases(&mut self, now: Instant) {
-        let (renewals, lost) = self.desk.held.keep(now, self.takes.is_told());
-        self.stock.remove(&lost);
+        let queue = &self.desk.queue;
+        let is_told = || {
+            let mut partitions = queue.partitions.iter();
+            queue.may_publish()
+                && partitions.all(|partition| self.desk.nearby.hears(&partition.channel, "renew"))
+        };
+        let (renewals, lost) = self.desk.held.keep(now, is_told);
+        for held in lost {
+            self.stock.remove(held.on_wheel);
+            // Another may run in its place.
+            queue.expect_job(held.lease.partition, Duration::ZERO);
+        }
         self.desk.send(renewals);
     }
 
@@ -139,7 +150,7 @@ impl Engine {
             self.takes.expect();
             self.keep_leases(now);
             let status = desk.status(self.takes.soon());
-            if status.closed || wheel.is_shutdown() {
+            if status.ended || wheel.is_shutdown() {
                 return;
             }
             self.stock.give_back_unwanted(&status, now);
@@ -194,7 +205,7 @@ impl Engine {
                 () = desk.nearby.has_work.notified() => {}
                 answered = self.takes.answered() => {
                     let claims = self.takes.taken(answered);
-                    desk.give_back(give_back, claims);
+                    desk.give_back(claims);
                     self.takes.unlist();
                 }
                 Some(hint) = self.hints.next(), if !self.hints.is_empty() => self.heed(hint),
@@ -212,7 +223,7 @@ impl Drop for Engine {
         if !self.has_ended {
             self.desk.end_without_runtime();
             // Before the tracker is closed, so that `close` waits for these too.
-            self.stock.give_back_elsewhere();
+            self.stock.give_back_all();
             if let Some(runtime) = self.desk.queue.nearby.another_runtime(&self.desk.nearby) {
                 self.takes.undo_unanswered(&runtime);
             }

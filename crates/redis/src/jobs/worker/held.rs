@@ -18,6 +18,7 @@ use crate::{
     },
     mutex::Mutex,
     server::retry::jittered,
+    timers,
     validity::{margin, valid_for},
 };
 
@@ -44,18 +45,16 @@ struct State {
     /// Whether a job may have been cancelled since its renewal was sent.
     may_be_cancelled: bool,
     /// When the first of the leases expires unless it is renewed, or a job will have taken as long as it may.
-    /// Sooner where that job is done by now.
+    /// Sooner where that job is done by now, or a renewal was refused.
     expire_at: Instant,
-    /// Whether a renewal was refused since the lost leases were removed.
-    was_refused: bool,
 }
 
-struct HeldLease {
-    lease: Arc<JobLease>,
+pub(super) struct HeldLease {
+    pub(super) lease: Arc<JobLease>,
     /// Whether a renewal is in flight.
     is_renewing: bool,
     /// The entry of the claim in the wheel, while it waits until it is due.
-    on_wheel: Option<Key>,
+    pub(super) on_wheel: Option<Key>,
     /// Until when the job may take.
     may_take_until: Option<Instant>,
 }
@@ -90,8 +89,8 @@ impl HeldLeases {
             renewed_at: now,
             renew_at: now + RENEW_UNTOLD.min(lease / 3),
             may_be_cancelled: false,
-            expire_at: now + lease,
-            was_refused: false,
+            // One that is not allowed is refused by the engine.
+            expire_at: timers::after(lease),
         };
         Arc::new(HeldLeases {
             lease,
@@ -164,25 +163,33 @@ impl HeldLeases {
         self.state.lock().renew_soon();
     }
 
-    /// Renews what is due for it, and lets go of what is lost. Returns the renewals, to be sent, and the
-    /// entries in the wheel of claims that are lost.
+    /// Renews what is due for it, and lets go of what is lost. Returns the renewals, to be sent, and what is
+    /// lost.
     ///
     /// A worker that `is_told` of jobs that were cancelled renews after a third of the lease minus a random
     /// part, so that workers that started together do not renew together.
-    pub(super) fn keep(self: &Arc<Self>, now: Instant, is_told: bool) -> (Vec<(usize, Operation)>, Vec<Key>) {
+    pub(super) fn keep(
+        self: &Arc<Self>,
+        now: Instant,
+        is_told: impl FnOnce() -> bool,
+    ) -> (Vec<(usize, Operation)>, Vec<HeldLease>) {
         let mut state = self.state.lock();
         let is_due = state.renew_at <= now;
-        if !is_due && state.expire_at > now && !state.was_refused {
+        if !is_due && state.expire_at > now {
             return Default::default();
         }
-        let lost = state.remove_lost(now);
+        let lost = state.leases.extract_if(|_, held| held.is_lost(now));
+        let lost: Vec<HeldLease> = lost.map(|(_, held)| held).collect();
         let first = state.leases.values().map(HeldLease::end).min();
-        state.expire_at = first.unwrap_or(now + self.lease);
+        state.expire_at = first.unwrap_or_else(|| timers::after(self.lease));
         let mut to_renew = Vec::new();
         if is_due {
-            let period = jittered(self.lease / 3);
+            let mut period = jittered(self.lease / 3);
+            if !is_told() {
+                period = period.min(RENEW_UNTOLD);
+            }
             state.renewed_at = now;
-            state.renew_at = now + if is_told { period } else { period.min(RENEW_UNTOLD) };
+            state.renew_at = now + period;
             to_renew = state.begin_renewals();
         }
         drop(state);
@@ -193,10 +200,7 @@ impl HeldLeases {
         let renewals = to_renew
             .into_iter()
             .map(|(job, may_take_until)| (job.partition, self.renewal(job, may_take_until)));
-        (
-            renewals.collect(),
-            lost.iter().filter_map(|held| held.on_wheel).collect(),
-        )
+        (renewals.collect(), lost)
     }
 
     /// Returns the renewal of a job that may take until that time.
@@ -227,7 +231,9 @@ impl HeldLeases {
         }
         let is_refused = matches!(leased, Ok(Leased::Refused));
         let mut state = self.state.lock();
-        state.was_refused |= is_refused;
+        if is_refused {
+            state.expire_at = Instant::now();
+        }
         if let Some(held) = state.leases.get_mut(&address(job)) {
             held.is_renewing = false;
         }
@@ -239,12 +245,6 @@ impl HeldLeases {
 }
 
 impl State {
-    fn remove_lost(&mut self, now: Instant) -> Vec<HeldLease> {
-        self.was_refused = false;
-        let lost = self.leases.extract_if(|_, held| held.is_lost(now));
-        lost.map(|(_, held)| held).collect()
-    }
-
     /// Returns the leases of which no renewal is in flight, each with until when its job may take.
     fn begin_renewals(&mut self) -> Vec<(Arc<JobLease>, Option<Instant>)> {
         let (mut begun, mut was_renewing) = (Vec::new(), false);
@@ -311,11 +311,11 @@ mod tests {
             held.insert(job);
             held.limit_time(job, Instant::now() + after);
         }
-        held.keep(Instant::now(), true);
+        held.keep(Instant::now(), || true);
         assert_eq!(held.next_renewal(), Instant::now() + limit);
         assert!(!first.validity.is_lost());
         tokio::time::advance(limit).await;
-        held.keep(Instant::now(), true);
+        held.keep(Instant::now(), || true);
         assert_eq!(held.next_renewal(), Instant::now() + limit);
         assert!(first.validity.is_lost() && !second.validity.is_lost());
         assert!(!held.remove(&first) && held.remove(&second));

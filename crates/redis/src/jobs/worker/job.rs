@@ -34,8 +34,6 @@ pub struct Job {
     desk: Arc<Desk>,
     /// Whether its place is free for another job, because it is being finished or is over.
     has_vacated: AtomicBool,
-    /// Whether the consumer has finished with it.
-    is_over: AtomicBool,
 }
 
 impl Job {
@@ -44,7 +42,6 @@ impl Job {
             claim,
             desk,
             has_vacated: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
         }
     }
 
@@ -188,8 +185,8 @@ impl Job {
         if was_held && finished == Finished::Lost {
             queue.nearby.stats.lost.increment();
         }
-        if finished == Finished::LookAgain {
-            // The next take says when.
+        if finished != Finished::Done {
+            // The next take says when. One that was lost to a cancel may have made room for another.
             queue.expect_job(lease.partition, Duration::ZERO);
         }
         Ok(finished != Finished::Lost)
@@ -203,9 +200,6 @@ impl Job {
 
     /// Ends the job as dropping it does, though somebody may keep a clone of its `Arc`.
     pub(super) fn end(&self) {
-        if self.is_over.swap(true, Ordering::Relaxed) {
-            return;
-        }
         let is_unfinished = !self.has_vacated.load(Ordering::Relaxed);
         self.vacate();
         self.claim.lease.validity.lose();
@@ -217,10 +211,13 @@ impl Job {
     /// Tells Redis that the handler has ended, so that the id becomes free of a job that was cancelled,
     /// whether or not its worker knows of that yet.
     fn confirm(&self) {
-        let lease = self.lease();
-        // A job that cannot be confirmed is gone when its lease has ended.
-        let confirmed = Operation::new(change::confirm(lease), Instant::now() + CALL_LIMIT, drop);
-        self.desk.send(vec![(lease.partition, confirmed)]);
+        let (queue, partition) = (self.desk.queue.clone(), self.lease().partition);
+        // A job that cannot be confirmed is gone when its lease has ended. One that was cancelled may have made
+        // room for another, or comes again.
+        let answered = move |_: Result<Finished, Error>| queue.expect_job(partition, Duration::ZERO);
+        let confirm = change::confirm(self.lease());
+        let confirmed = Operation::new(confirm, Instant::now() + CALL_LIMIT, answered);
+        self.desk.send(vec![(partition, confirmed)]);
     }
 }
 

@@ -34,8 +34,6 @@ pub(super) struct Room {
     pub(super) worthwhile: usize,
     /// Whether the consumer has a free place, nothing is on its way, and a job may be claimed.
     pub(super) is_starving: bool,
-    /// Whether no claim waits on the wheel.
-    pub(super) has_idle_wheel: bool,
 }
 
 impl Room {
@@ -60,8 +58,8 @@ pub(super) struct Lookout {
     hinted: bool,
     /// Whether more jobs could be taken now.
     more: Option<More>,
-    /// Whether the worker is told of jobs of this partition.
-    pub(super) is_told: bool,
+    /// Whether the last take named the worker, to be told of jobs.
+    pub(super) is_named: bool,
     /// Whether Redis knows the worker as one that has room, to be told of jobs.
     pub(super) is_listed: bool,
     /// Whether it is one of few that are idle, which look for a job that those that watch have not taken.
@@ -102,7 +100,7 @@ impl Lookout {
             backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
             hinted: false,
             more: None,
-            is_told: false,
+            is_named: false,
             is_listed: false,
             is_one_of_few: false,
             expected: None,
@@ -115,11 +113,14 @@ impl Lookout {
         let wants_more = match self.more {
             Some(More::Told) => room.is_starving,
             Some(More::Due) => room.is_starving || room.is_worthwhile(room.due),
-            Some(More::Ahead) => (room.is_starving && room.has_idle_wheel) || room.is_worthwhile(room.ahead),
+            // While no claim waits on the wheel.
+            Some(More::Ahead) => {
+                (room.is_starving && room.ahead == room.due) || room.is_worthwhile(room.ahead)
+            }
             None => false,
         };
         // Nobody tells it of jobs any more, because it had no room for them.
-        let is_unlisted = self.is_told && !self.is_listed;
+        let is_unlisted = self.is_named && !self.is_listed;
         !self.is_taking && !self.unanswered && (wants_more || (is_unlisted && room.is_starving))
     }
 
@@ -236,13 +237,6 @@ impl Lookout {
         }
     }
 
-    /// Records that another worker or a scheduler says so, or that it may have said so before anybody
-    /// listened.
-    pub(super) fn told(&mut self, now: Instant) {
-        self.is_told = true;
-        self.hint(now);
-    }
-
     /// Records that those that watch have been told of a job, in case they are suspended.
     pub(super) fn told_as_idle(&mut self, now: Instant) {
         if self.is_one_of_few {
@@ -250,7 +244,7 @@ impl Lookout {
         }
     }
 
-    /// Records that a job may have become due.
+    /// Records that a message says that a job may have become due, or may have said so before anybody listened.
     pub(super) fn hint(&mut self, now: Instant) {
         self.hinted = true;
         if !self.is_taking && !self.unanswered {
@@ -272,7 +266,6 @@ mod tests {
             ahead: due,
             worthwhile: 2,
             is_starving: is_starving && due > 0,
-            has_idle_wheel: true,
         }
     }
 
@@ -318,7 +311,6 @@ mod tests {
         let (now, mut lookout) = answered(Some(SECOND / 2), None);
         let full = Room {
             ahead: 0,
-            has_idle_wheel: false,
             ..room(2, true)
         };
         assert_eq!(lookout.plan(now, &full, false), Plan::Wait);
@@ -363,7 +355,8 @@ mod tests {
     #[test]
     fn a_busy_worker_that_is_told_has_another_one_told() {
         let (now, mut lookout) = answered(None, None);
-        lookout.told(now);
+        lookout.hint(now);
+        lookout.is_named = true;
         lookout.is_listed = true;
         let plan = lookout.plan(now, &room(0, false), false);
         assert_eq!(plan, Plan::Wait, "it may ask at any moment");

@@ -6,7 +6,7 @@ use std::{
     future::{IntoFuture, pending},
     io,
     panic::{self, AssertUnwindSafe},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -303,11 +303,10 @@ impl Setup {
         let grace_ends = timers::after(self.grace);
         // With less grace than that, too: it is for what runs.
         let claims_end = timers::after(self.grace.max(LAST_WORDS));
-        let finished = async { while running.join_next().await.is_some() {} };
-        if timers::until(grace_ends, finished).await.is_none() {
+        let mut finished = pin!(async { while running.join_next().await.is_some() {} });
+        if timers::until(grace_ends, &mut finished).await.is_none() {
             give_back.cancel();
-            let last_words = async { while running.join_next().await.is_some() {} };
-            timers::until(timers::after(LAST_WORDS), last_words).await;
+            timers::until(timers::after(LAST_WORDS), finished).await;
         }
         timers::until(claims_end, given_back).await;
         outcome
@@ -357,7 +356,7 @@ impl Attempt {
                 return;
             }
             () = self.give_back.cancelled() => {
-                self.log_unfinished(job, job.finish(change::undo_attempt(job.lease())).await);
+                self.log_unfinished(job, job.finish(change::give_back(job.lease(), true)).await);
                 return;
             }
         };

@@ -17,10 +17,7 @@ use tokio::time::Instant;
 use super::desk::{Desk, Status, UNASKED};
 use crate::{
     error::Error,
-    jobs::store::{
-        change::{give_back, unfetched},
-        claim::Claim,
-    },
+    jobs::store::{change::unfetched, claim::Claim},
 };
 
 /// How long a consumer may work on a job and not ask for another, before what waits on the wheel for it
@@ -122,7 +119,7 @@ impl Stock {
             }
             Err(error) => {
                 self.desk.report(error);
-                self.desk.give_back(give_back, [claim]);
+                self.desk.give_back([claim]);
             }
         }
         None
@@ -138,7 +135,7 @@ impl Stock {
                 claim.size, desk.queue.settings.answer_within
             ),
         });
-        desk.give_back(|claim| unfetched(&claim.lease, desk.settings.attempts), [claim]);
+        desk.give_back_as(|claim| unfetched(&claim.lease, desk.settings.attempts), [claim]);
     }
 
     // Giving back.
@@ -149,7 +146,8 @@ impl Stock {
         let longest = if is_unasked { UNASKED } else { UNRECEIVED };
         let is_unreceived = status.started_since.is_some_and(|since| since + longest <= now);
         if status.is_busy(now, patience_ahead(status)) {
-            self.give_back_ahead();
+            let claims = self.take_ahead();
+            self.desk.give_back(claims);
         }
         if (is_unasked && status.has_due) || is_unreceived {
             self.desk
@@ -169,12 +167,7 @@ impl Stock {
         ready.into_iter().chain(ahead).min()
     }
 
-    /// Gives back what is not due yet.
-    pub(super) fn give_back_ahead(&mut self) {
-        let claims = self.take_ahead();
-        self.desk.give_back(give_back, claims);
-    }
-
+    /// Takes what is not due yet.
     fn take_ahead(&mut self) -> Vec<Claim> {
         let mut claims = Vec::with_capacity(self.on_wheel.len());
         while let Some(first) = self.on_wheel.peek() {
@@ -183,33 +176,22 @@ impl Stock {
         claims
     }
 
-    fn take_all(&mut self) -> Vec<Claim> {
-        self.fetch = None;
-        let mut claims = self.take_ahead();
-        claims.extend(mem::take(&mut self.unfetched));
-        claims
-    }
-
-    /// Lets go of claims that are lost, by their entries in the wheel.
-    pub(super) fn remove(&mut self, lost: &[Key]) {
-        for entry in lost {
-            self.on_wheel.try_remove(entry);
+    /// Lets go of a claim that is lost, by its entry in the wheel, if it has one.
+    pub(super) fn remove(&mut self, lost: Option<Key>) {
+        if let Some(entry) = lost {
+            self.on_wheel.try_remove(&entry);
         }
     }
 
     /// Gives back everything that the consumer was not shown, as far as it is known here. A start that is
     /// under way goes back when it is answered.
     pub(super) fn give_back_all(&mut self) {
-        let claims = self.take_all();
-        self.desk.give_back(give_back, claims);
+        self.fetch = None;
+        let mut claims = self.take_ahead();
+        claims.extend(mem::take(&mut self.unfetched));
+        self.desk.give_back(claims);
         let now = Instant::now();
         self.desk.give_back_older(Some(now), Some(now));
-    }
-
-    /// Gives back what was not given back, because the runtime has ended before.
-    pub(super) fn give_back_elsewhere(&mut self) {
-        let claims = self.take_all();
-        self.desk.give_back_elsewhere(give_back, claims);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
         queue::CALL_LIMIT,
         take::{self, Take, Taken},
     },
-    server::names::{Nonce, Sender},
+    server::names::Sender,
 };
 
 /// The largest number of jobs in one take.
@@ -52,8 +52,6 @@ pub(super) struct Takes {
     bytes_in_flight: usize,
     /// Whether the consumer has asked for a first job.
     has_begun: bool,
-    /// The name under which Redis knows the worker, and it listens.
-    pub(super) worker: Nonce,
     /// How long a take takes, as a moving average.
     round_trip: Duration,
 }
@@ -73,7 +71,6 @@ impl Takes {
             jobs_in_flight: 0,
             bytes_in_flight: 0,
             has_begun: false,
-            worker: Nonce::new(),
             round_trip: Duration::ZERO,
             desk,
         }
@@ -84,22 +81,8 @@ impl Takes {
         SOON + 2 * self.round_trip
     }
 
-    /// Whether Redis tells the worker of jobs that are due or were cancelled, in all partitions, also of what
-    /// this process schedules and cancels.
-    pub(super) fn is_told(&self) -> bool {
-        self.desk.queue.may_publish() && self.lookouts.iter().all(|lookout| lookout.is_told)
-    }
-
-    /// Records that a message says that a job of the partition may have become due, or may have said so
-    /// before anybody listened.
-    pub(super) fn told(&mut self, partition: usize) {
-        self.lookouts[partition].told(Instant::now());
-        self.desk.nearby.set_told(self.is_told());
-    }
-
-    /// Records that those that watch the partition have been told of a job.
-    pub(super) fn told_as_idle(&mut self, partition: usize) {
-        self.lookouts[partition].told_as_idle(Instant::now());
+    pub(super) fn lookout(&mut self, partition: usize) -> &mut Lookout {
+        &mut self.lookouts[partition]
     }
 
     /// Records what this process knows to become due.
@@ -132,16 +115,15 @@ impl Takes {
 
     /// Returns how many jobs may be claimed, in addition to the stock.
     fn room(&self, status: &Status, stock: &Stock) -> Room {
-        let (wanted, on_wheel) = (self.wanted(status), stock.on_wheel.len());
+        let wanted = self.wanted(status);
         // Large jobs that are slow to fetch leave room for others.
         let unfetched = stock.unfetched.len().saturating_sub(wanted);
         let due = wanted.saturating_sub(unfetched + self.jobs_in_flight + status.ready);
         Room {
             due,
-            ahead: due.saturating_sub(on_wheel),
+            ahead: due.saturating_sub(stock.on_wheel.len()),
             worthwhile: wanted.div_ceil(2),
             is_starving: due > 0 && status.has_free_place() && status.ready == 0 && self.jobs_in_flight == 0,
-            has_idle_wheel: on_wheel == 0,
         }
     }
 
@@ -166,8 +148,11 @@ impl Takes {
     fn send(&mut self, partition: usize, room: &Room, now: Instant) {
         let lookout = &mut self.lookouts[partition];
         let is_resent = lookout.unanswered;
-        let worker = lookout.is_told.then_some(self.worker);
+        let nearby = &self.desk.nearby;
+        let channel = &self.desk.queue.partitions[partition].channel;
+        let worker = nearby.hears(channel, nearby.name).then_some(nearby.name);
         lookout.begin(now);
+        lookout.is_named = worker.is_some();
         if !is_resent {
             self.senders[partition].next_call();
         }
@@ -253,7 +238,7 @@ impl Takes {
         let lookouts = self.lookouts.iter_mut().enumerate();
         let unlisted = lookouts.filter_map(|(partition, lookout)| {
             let unanswered = mem::take(&mut lookout.is_listed).then(|| self.desk.given_back.token())?;
-            let unlist = change::unlist(self.worker);
+            let unlist = change::unlist(self.desk.nearby.name);
             Some((
                 partition,
                 Operation::new(unlist, deadline, move |_| drop(unanswered)),

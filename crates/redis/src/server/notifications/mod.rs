@@ -150,13 +150,10 @@ impl Notifications {
         WeakSource::new(&self.hub, |hub| hub.stats.exported())
     }
 
-    /// Whether messages arrive on a runtime on which somebody listens, as far as is known there.
-    pub(crate) fn arrive_on(&self, runtime: Id) -> bool {
-        let is_up = self
-            .hub
-            .subscriptions
-            .get(runtime, |subscription| subscription.is_up);
-        is_up.unwrap_or(false)
+    /// Whether messages of a channel arrive on a runtime on which somebody listens, as far as is known there.
+    pub(crate) fn arrive(&self, runtime: Id, channel: &str) -> bool {
+        let arrive = |subscription: &mut Subscription| subscription.subscribed.contains(channel);
+        self.hub.subscriptions.get(runtime, arrive).unwrap_or(false)
     }
 
     /// Starts listening to a channel.

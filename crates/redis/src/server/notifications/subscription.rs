@@ -71,8 +71,8 @@ pub(super) struct Subscription {
     listeners: HashMap<String, Vec<Arc<Notify>>>,
     /// Notified when a listener is added or removed.
     changed: Arc<Notify>,
-    /// Whether there is a connection on which messages arrive.
-    pub(super) is_up: bool,
+    /// The channels of which messages arrive.
+    pub(super) subscribed: BTreeSet<String>,
 }
 
 impl Subscription {
@@ -94,6 +94,13 @@ impl Subscription {
             }
         }
         self.changed.notify_one();
+    }
+
+    /// Records that no messages arrive any more, so that whoever listens looks by himself.
+    fn fall_silent(&mut self) {
+        if !mem::take(&mut self.subscribed).is_empty() {
+            self.wake_all();
+        }
     }
 
     fn wake(&self, channel: &str) {
@@ -162,7 +169,7 @@ impl Task {
             let Err(error) = self.connect().await else {
                 return;
             };
-            self.set_up(false);
+            self.guard.running().get(Subscription::fall_silent);
             self.stats.failures.increment();
             let is_cluster = matches!(self.endpoint, Endpoint::Cluster(_));
             // Only the attempt reveals the protocol.
@@ -209,12 +216,6 @@ impl Task {
         self.guard.running().get(|subscription| subscription.channels())
     }
 
-    fn set_up(&self, is_up: bool) {
-        self.guard
-            .running()
-            .get(|subscription| subscription.is_up = is_up);
-    }
-
     fn wake(&self, channel: &str) {
         self.guard
             .running()
@@ -247,10 +248,12 @@ impl Task {
                 let done = new.into_iter().filter(|channel| !denied.contains(channel));
                 let done: Vec<String> = done.collect();
                 refused.extend(denied);
-                self.set_up(true);
+                subscribed.extend(done.iter().cloned());
+                self.guard
+                    .running()
+                    .get(|subscription| subscription.subscribed.clone_from(&subscribed));
                 // Messages published before the subscription was made are not delivered.
                 done.iter().for_each(|channel| self.wake(channel));
-                subscribed.extend(done);
             }
             loop {
                 tokio::select! {

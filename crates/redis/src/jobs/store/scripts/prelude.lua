@@ -172,6 +172,9 @@ local function trim_dead()
   call('HDEL', payload, unpack(gone))
 end
 
+-- Whether a job has died, or another number of dead jobs is kept: the script trims them before it answers.
+local died = false
+
 -- Returns whether the job comes again all the same. Its death is an entry of its own then.
 local function bury(from, id, attempts, at, failure)
   local first, every = grid_of(call('HGET', repeats, id))
@@ -188,7 +191,7 @@ local function bury(from, id, attempts, at, failure)
   else
     call('ZREM', from, id)
   end
-  trim_dead()
+  died = true
   return every ~= nil
 end
 

@@ -157,7 +157,6 @@ for _, id in ipairs(ended_claims) do
   to_due(claimed, id, attempts, at, max_attempts, failure)
   returned = returned + 1
 end
-if has_dead then trim_dead() end
 
 -- Why an id is none of ours.
 local function foreign(id)
@@ -229,6 +228,7 @@ if found[1] then
   if gone[1] then call('ZREM', due, unpack(gone)) end
 end
 
+if has_dead or died then trim_dead() end
 -- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
 if #ids > 0 or resent then
   remember(cmsgpack.pack(ids))

@@ -123,66 +123,7 @@ local function other_changes()
     return '2'
   end
 
-  -- Of who holds a job under a lease that lasts: from where each takes it, and what it does to it.
-  local of_holders = {
-    -- Takes back a start, which may not have been carried out.
-    undo_start = { from = { running, claimed }, act = function(from, id, given, attempts, at, max_attempts, failure)
-      if from == running then
-        attempts = exact(attempts - 1)
-        if given.was_tried == '0' then max_attempts = NEVER end
-      end
-      to_due_and_wake(from, id, attempts, at, max_attempts, failure)
-    end },
-    give_back = { from = { claimed }, act = function(from, id, _, attempts, at, max_attempts, failure)
-      to_due_and_wake(from, id, attempts, at, max_attempts, failure)
-    end },
-    -- Nobody holds a claim while nothing may start.
-    renew = { from = { running, claimed }, act = function(from, id, given, attempts, at, max_attempts, failure)
-      if from == claimed and is_paused then
-        to_due(from, id, attempts, at, max_attempts, failure)
-        return '0'
-      end
-      call('ZADD', from, exact(now + given.lease), id)
-    end },
-    bury = { from = { running }, act = function(from, id, given, attempts, at)
-      return bury_or_repeat(from, id, attempts, at, given.failure)
-    end },
-    -- Of a worker that could not fetch the payload.
-    unfetched = { from = { claimed }, act = function(from, id, given, attempts, at)
-      fail(from, id, attempts, at, tonumber(given.max_attempts),
-        'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
-    end },
-    retry = { from = { running }, act = function(from, id, given, attempts, at, max_attempts)
-      -- Each start stores its most attempts. Where something else has removed that, it is tried again.
-      if tonumber(attempts) >= (tonumber(max_attempts) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
-      to_due_and_wake(from, id, attempts, exact(now + given.delay), max_attempts, given.failure)
-    end },
-    -- The start does not count.
-    snooze = { from = { running }, act = function(from, id, given, attempts, _, max_attempts, failure)
-      to_due_and_wake(from, id, exact(attempts - 1), exact(now + given.delay), max_attempts, failure)
-    end },
-    -- The handler of a job has ended which may have been cancelled.
-    confirm = { from = {} },
-  }
-
-  local function of_holder(change, given)
-    local id, holder = given.id, given.holder
-    local held_by, attempts, at, max_attempts, failure = read(id)
-    if held_by == '!' .. holder then
-      if change ~= 'renew' and call('ZSCORE', running, id) then end_cancelled_and_wake(running, id) end
-      return '0'
-    end
-    if held_by ~= holder then return '0' end
-    for _, from in ipairs(of_holders[change].from) do
-      local score = call('ZSCORE', from, id)
-      if score and tonumber(score) > now then
-        return of_holders[change].act(from, id, given, attempts, at, max_attempts, failure) or '1'
-      end
-    end
-    return '0'
-  end
-
-  -- Lets act on a job that is in one of these sets, or returns 0.
+  -- Acts on one job that is in one of these sets, or returns 0.
   local function of_anybody(id, sets, act)
     for _, from in ipairs(sets) do
       if call('ZSCORE', from, id) then
@@ -204,8 +145,46 @@ local function other_changes()
     to_due_and_wake(from, id, '0', exact(now), NEVER, '')
   end
 
-  local of_others = {
-    cancel = function(given)
+  -- Each change, with what it is given, by the names that `change.rs` has. A change by who holds a job under a
+  -- lease that lasts says `from` where it takes that.
+  local changes = {
+    -- Takes back a claim or its start, which may not have been carried out.
+    give_back = { 'id', 'holder', 'was_tried', from = { running, claimed }, act = function(from, id, given, attempts, at, max_attempts, failure)
+      if from == running then
+        attempts = exact(attempts - 1)
+        if given.was_tried == '0' then max_attempts = NEVER end
+      end
+      to_due_and_wake(from, id, attempts, at, max_attempts, failure)
+    end },
+    -- Nobody holds a claim while nothing may start.
+    renew = { 'id', 'holder', 'lease', from = { running, claimed }, act = function(from, id, given, attempts, at, max_attempts, failure)
+      if from == claimed and is_paused then
+        to_due(from, id, attempts, at, max_attempts, failure)
+        return '0'
+      end
+      call('ZADD', from, exact(now + given.lease), id)
+    end },
+    bury = { 'id', 'holder', 'failure', from = { running }, act = function(from, id, given, attempts, at)
+      return bury_or_repeat(from, id, attempts, at, given.failure)
+    end },
+    -- Of a worker that could not fetch the payload.
+    unfetched = { 'id', 'holder', 'max_attempts', from = { claimed }, act = function(from, id, given, attempts, at)
+      fail(from, id, attempts, at, tonumber(given.max_attempts),
+        'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
+      wake_if_first(id)
+    end },
+    retry = { 'id', 'holder', 'delay', 'failure', from = { running }, act = function(from, id, given, attempts, at, max_attempts)
+      -- Each start stores its most attempts. Where something else has removed that, it is tried again.
+      if tonumber(attempts) >= (tonumber(max_attempts) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
+      to_due_and_wake(from, id, attempts, exact(now + given.delay), max_attempts, given.failure)
+    end },
+    -- The start does not count.
+    snooze = { 'id', 'holder', 'delay', from = { running }, act = function(from, id, given, attempts, _, max_attempts, failure)
+      to_due_and_wake(from, id, exact(attempts - 1), exact(now + given.delay), max_attempts, failure)
+    end },
+    -- The handler of a job has ended which may have been cancelled.
+    confirm = { 'id', 'holder', from = {} },
+    cancel = { 'id', act = function(given)
       local id = given.id
       if of_anybody(id, { due, claimed }, function(from) delete(from, id) end) == '1' then return '1' end
       if not call('ZSCORE', running, id) then return '0' end
@@ -216,32 +195,32 @@ local function other_changes()
       write(id, '!' .. held_by, attempts, at, max_attempts, failure)
       renew = true
       return '2'
-    end,
-    reschedule = function(given)
+    end },
+    reschedule = { 'id', 'delay', act = function(given)
       local id = given.id
       return of_anybody(id, { due, claimed }, function(from)
         local _, attempts, _, max_attempts, failure = read(id)
         to_due_and_wake(from, id, attempts, exact(now + given.delay), max_attempts, failure)
       end)
-    end,
-    revive = function(given) return of_anybody(given.id, { dead }, function(from) revive(from, given.id) end) end,
-    purge = function(given) return of_anybody(given.id, { dead }, function(from) delete(from, given.id) end) end,
-    revive_dead = function(given) return of_dead(given.count, revive) end,
-    purge_dead = function(given) return of_dead(given.count, delete) end,
-    pause = function()
+    end },
+    revive = { 'id', act = function(given) return of_anybody(given.id, { dead }, function(from) revive(from, given.id) end) end },
+    purge = { 'id', act = function(given) return of_anybody(given.id, { dead }, function(from) delete(from, given.id) end) end },
+    revive_dead = { 'count', act = function(given) return of_dead(given.count, revive) end },
+    purge_dead = { 'count', act = function(given) return of_dead(given.count, delete) end },
+    pause = { act = function()
       local changed = call('HSET', settings, 'paused', '1') == 1
       is_paused = true
       renew = renew or changed
       return changed and '1' or '0'
-    end,
-    resume = function()
+    end },
+    resume = { act = function()
       local changed = call('HDEL', settings, 'paused') == 1
       is_paused = false
       wake = wake or changed
       return changed and '1' or '0'
-    end,
+    end },
     -- Of jobs that run already, none ends.
-    set_max_running = function(given)
+    set_max_running = { 'most', act = function(given)
       if given.most == 'any' then
         most_running = false
         call('HDEL', settings, 'running')
@@ -251,54 +230,49 @@ local function other_changes()
       end
       wake = true
       return '1'
-    end,
-    keep_dead = function(given)
+    end },
+    keep_dead = { 'count', 'age', act = function(given)
       call('HSET', settings, 'keep', given.count .. ' ' .. given.age)
-      trim_dead()
+      died = true
       return '1'
-    end,
+    end },
     -- Of a worker that ends.
-    unlist = function(given)
+    unlist = { 'worker', act = function(given)
       unlist(given.worker, 0)
       return '1'
-    end,
+    end },
   }
 
-  -- What each change is given, by the names that `change.rs` has.
-  local arguments = {
-    renew = { 'id', 'holder', 'lease' },
-    retry = { 'id', 'holder', 'delay', 'failure' },
-    bury = { 'id', 'holder', 'failure' },
-    snooze = { 'id', 'holder', 'delay' },
-    undo_start = { 'id', 'holder', 'was_tried' },
-    give_back = { 'id', 'holder' },
-    unfetched = { 'id', 'holder', 'max_attempts' },
-    confirm = { 'id', 'holder' },
-    cancel = { 'id' },
-    reschedule = { 'id', 'delay' },
-    revive = { 'id' },
-    purge = { 'id' },
-    revive_dead = { 'count' },
-    purge_dead = { 'count' },
-    pause = {},
-    resume = {},
-    keep_dead = { 'count', 'age' },
-    set_max_running = { 'most' },
-    unlist = { 'worker' },
-  }
+  local function of_holder(name, given)
+    local id, holder = given.id, given.holder
+    local held_by, attempts, at, max_attempts, failure = read(id)
+    if held_by == '!' .. holder then
+      if name ~= 'renew' and call('ZSCORE', running, id) then end_cancelled_and_wake(running, id) end
+      return '0'
+    end
+    if held_by ~= holder then return '0' end
+    for _, from in ipairs(changes[name].from) do
+      local score = call('ZSCORE', from, id)
+      if score and tonumber(score) > now then
+        return changes[name].act(from, id, given, attempts, at, max_attempts, failure) or '1'
+      end
+    end
+    return '0'
+  end
 
   -- Carries out the nth change, which stands there in ARGV. Returns where the next one stands.
   return function(at, nth)
-    local change, given = ARGV[at], {}
-    for n, name in ipairs(arguments[change]) do given[name] = ARGV[at + n] end
-    if of_others[change] then
-      answers[nth] = of_others[change](given)
-      freed = true
+    local name, given = ARGV[at], {}
+    local change = changes[name]
+    for n, argument in ipairs(change) do given[argument] = ARGV[at + n] end
+    if change.from then
+      answers[nth] = of_holder(name, given)
+      if name ~= 'renew' then ended[#ended + 1] = nth end
     else
-      answers[nth] = of_holder(change, given)
-      if change ~= 'renew' then ended[#ended + 1] = nth end
+      answers[nth] = change.act(given)
+      freed = true
     end
-    return at + 1 + #arguments[change]
+    return at + 1 + #change
   end
 end
 
@@ -343,6 +317,7 @@ if most_running and (freed or ended[1]) and left_in(running, claimed) > 0 then
     end
   end
 end
+if died then trim_dead() end
 local answer = table.concat(answers, ' ')
 remember(answer)
 if renew then have_renewed() end

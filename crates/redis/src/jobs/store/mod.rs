@@ -19,7 +19,6 @@ macro_rules! script {
 pub(super) mod batcher;
 pub(super) mod change;
 pub(super) mod claim;
-mod fetch;
 pub(super) mod listing;
 pub(super) mod nearby;
 pub(super) mod queue;

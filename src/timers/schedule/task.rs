@@ -242,9 +242,8 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
     fn stage(&self) -> Stage {
         match &lock(&self.state).progress {
             Progress::Waiting(_) => Stage::Waiting,
-            Progress::Starting => Stage::Started,
-            Progress::Started(task) if !task.is_finished() => Stage::Started,
-            Progress::Started(_) => Stage::Finished,
+            Progress::Started(task) if task.is_finished() => Stage::Finished,
+            Progress::Starting | Progress::Started(_) => Stage::Started,
             Progress::Never(_) => Stage::Never,
         }
     }

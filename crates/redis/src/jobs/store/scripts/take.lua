@@ -2,14 +2,14 @@
 -- come due.
 -- It looks at 100 entries at most, and answers with as many bytes of payload as it is told at most. What has
 -- more than that has its payload read by fetch.lua, and what has more than `largest` is not delivered.
--- It is told how many jobs it may claim, and how many up to one that is not due; by how many attempts a job is
--- judged that has none stored; whether an earlier call may have been lost; the largest payload, how many bytes of payload the answer may have, and the name under which
--- the worker listens, which is empty if it does not. Returns Redis' time; when the next job is due and when
--- the next lease ends, nothing where there is none, and for a worker that others tell; 1 where this call is
--- remembered; "listed" where the worker is known as one that has room, or "few" if it is one of few that are
--- idle; then a list of the claims, each with its id, payload, the size of that, attempts so far, due time,
--- and 1 if it was delivered or has failed before; and a list of the jobs that cannot be delivered, each with
--- its id and the reason.
+-- It is told how many jobs it may claim, and how many up to one that is not due; by how many attempts a job
+-- is judged that has none stored; whether an earlier call may have been lost; the largest payload, how many
+-- bytes of payload the answer may have, and the name under which the worker listens, which is empty if it
+-- does not. Returns Redis' time; when the next job is due and when the next lease ends, nothing where there
+-- is none, and for a worker that others tell; 1 where this call is remembered; "listed" where the worker is
+-- known as one that has room, or "few" if it is one of few that are idle; then a list of the claims, each
+-- with its id, payload, the size of that, attempts so far, due time, and 1 if it was delivered or has failed
+-- before; and a list of the jobs that cannot be delivered, each with its id and the reason.
 local wanted, wanted_ahead, ahead, lease, own_max_attempts, resent, largest, bytes_left, worker = unpack(ARGV, 3)
 wanted, wanted_ahead, ahead, lease, own_max_attempts = tonumber(wanted), tonumber(wanted_ahead), tonumber(ahead), tonumber(lease), tonumber(own_max_attempts)
 largest, bytes_left, resent = tonumber(largest), tonumber(bytes_left), resent == '1'

@@ -574,6 +574,22 @@ async fn leases_outlive(master_dies: impl FnOnce(&mut Cluster, u16)) {
     }
 }
 
+/// Nobody serves the slots of another master any more, whose replica has gone before.
+#[tokio::test]
+async fn a_handle_is_first_used_while_another_master_is_silent() {
+    let mut cluster = Cluster::start();
+    for node in cluster.nodes() {
+        node.set("cluster-require-full-coverage", "no");
+    }
+    let leases = leases_on(cluster.connect_with(SECOND).await);
+    let master = cluster.master_of(&holder("x"));
+    let other = cluster.masters().into_iter().find(|port| *port != master);
+    let other = other.unwrap();
+    cluster.kill(cluster.replica_of(other));
+    cluster.node(other).stop();
+    assert!(try_acquire(&leases, "x").await.is_some());
+}
+
 /// A name that was released leaves nothing behind but its slot's fence, of which there are 16,384 at most.
 #[tokio::test]
 async fn names_that_were_released_cost_nothing() {

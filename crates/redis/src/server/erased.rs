@@ -5,9 +5,9 @@ use std::{any::Any, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::{
-    Value,
+    RedisResult, Value,
     cluster_async::ClusterConnection,
-    cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
+    cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 use tokio::time::Instant;
 
@@ -45,14 +45,33 @@ pub(crate) fn connected(connection: impl Connection, keys: Keys) -> Arc<dyn AnyC
 impl<C: Connection> AnyConnection for Connected<C> {
     fn send<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Value, Error>> {
         async move {
-            self.eviction.check(&self.connection).await?;
+            let (connection, key) = (&self.connection, call.first_key());
+            self.eviction.check(|| ask_memory(connection, key)).await?;
             // Within the guard, as a clone may panic, too.
             let answer = guarded(async { call.query(self.connection.clone()).await });
-            let (connection, key) = (&self.connection, call.first_key());
             let answer = self.silence.look_elsewhere(connection, key, answer);
             answer.await.map_err(|error| call.error(error))
         }
         .boxed()
+    }
+}
+
+/// Asks each server that has slots for its memory settings, or the one with this key alone where one of a
+/// cluster does not answer: the others' keys are no concern of a call.
+async fn ask_memory(connection: &impl Connection, key: &str) -> RedisResult<Value> {
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let answer = guarded(async { info.query_async(&mut connection.clone()).await });
+    let Some(mut cluster) = cluster(connection) else {
+        return answer.await;
+    };
+    match until(Instant::now() + 2 * NODE_SILENCE, answer).await {
+        Some(Ok(answer)) => Ok(answer),
+        _ => {
+            let owner =
+                SingleNodeRoutingInfo::SpecificNode(Route::with_key(key.as_bytes(), SlotAddr::Master));
+            guarded(cluster.route_command(info, RoutingInfo::SingleNode(owner))).await
+        }
     }
 }
 

@@ -1,11 +1,8 @@
 //! `Eviction`: checks whether Redis may evict keys that are in use.
 
-use redis::{ErrorKind, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisResult, ServerErrorKind, Value};
 
-use super::{
-    connection::{Connection, guarded},
-    first_use::FirstUse,
-};
+use super::first_use::FirstUse;
 use crate::error::Error;
 
 /// What is kept on the server.
@@ -32,17 +29,17 @@ impl Eviction {
     }
 
     /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The
-    /// check is repeated until it has succeeded once.
-    pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
-        self.checked.ensure(|| ask(connection, self.keys)).await
+    /// check is repeated until it has succeeded once. `ask` returns what `INFO memory` says.
+    pub(crate) async fn check<F>(&self, ask: impl Fn() -> F) -> Result<(), Error>
+    where
+        F: Future<Output = RedisResult<Value>>,
+    {
+        self.checked.ensure(|| judge(ask(), self.keys)).await
     }
 }
 
-async fn ask(connection: &impl Connection, keys: Keys) -> Result<(), Error> {
-    let mut info = redis::cmd("INFO");
-    info.arg("memory");
-    let answer = guarded(async { info.query_async::<Value>(&mut connection.clone()).await });
-    match answer.await {
+async fn judge(info: impl Future<Output = RedisResult<Value>>, keys: Keys) -> Result<(), Error> {
+    match info.await {
         Ok(info) => {
             let mut known = false;
             for text in texts(&info) {

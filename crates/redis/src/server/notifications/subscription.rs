@@ -96,30 +96,32 @@ impl Subscription {
         self.changed.notify_one();
     }
 
-    /// Records that no messages arrive any more, so that whoever listens looks by himself.
-    fn fall_silent(&mut self) {
-        if !mem::take(&mut self.subscribed).is_empty() {
-            self.wake_all();
+    /// Records that no messages arrive any more. Returns whom to wake, so that he looks by himself.
+    fn fall_silent(&mut self) -> Vec<Arc<Notify>> {
+        if mem::take(&mut self.subscribed).is_empty() {
+            return Vec::new();
         }
+        self.all()
     }
 
-    fn wake(&self, channel: &str) {
-        let listeners = self.listeners.get(channel).into_iter().flatten();
-        listeners.for_each(|listener| listener.notify_one());
+    fn of(&self, channel: &str) -> Vec<Arc<Notify>> {
+        self.listeners.get(channel).cloned().unwrap_or_default()
     }
 
-    fn wake_all(&self) {
-        self.listeners
-            .values()
-            .flatten()
-            .for_each(|listener| listener.notify_one());
+    fn all(&self) -> Vec<Arc<Notify>> {
+        self.listeners.values().flatten().cloned().collect()
     }
+}
+
+/// Wakes listeners with nothing locked: a waker may drop a task that holds another listener.
+fn wake(listeners: impl IntoIterator<Item = Arc<Notify>>) {
+    listeners.into_iter().for_each(|listener| listener.notify_one());
 }
 
 impl Drop for Subscription {
     /// Its task has ended: whoever still listens looks for another.
     fn drop(&mut self) {
-        self.wake_all();
+        wake(self.all());
     }
 }
 
@@ -169,7 +171,7 @@ impl Task {
             let Err(error) = self.connect().await else {
                 return;
             };
-            self.guard.running().get(Subscription::fall_silent);
+            self.wake(Subscription::fall_silent);
             self.stats.failures.increment();
             let is_cluster = matches!(self.endpoint, Endpoint::Cluster(_));
             // Only the attempt reveals the protocol.
@@ -216,10 +218,9 @@ impl Task {
         self.guard.running().get(|subscription| subscription.channels())
     }
 
-    fn wake(&self, channel: &str) {
-        self.guard
-            .running()
-            .get(|subscription| subscription.wake(channel));
+    /// Wakes those whom the subscription names.
+    fn wake(&self, whom: impl FnOnce(&mut Subscription) -> Vec<Arc<Notify>>) {
+        wake(self.guard.running().get(whom).into_iter().flatten());
     }
 
     async fn serve(&self, link: &mut Link) -> RedisResult<()> {
@@ -253,7 +254,9 @@ impl Task {
                     .running()
                     .get(|subscription| subscription.subscribed.clone_from(&subscribed));
                 // Messages published before the subscription was made are not delivered.
-                done.iter().for_each(|channel| self.wake(channel));
+                for channel in &done {
+                    self.wake(|subscription| subscription.of(channel));
+                }
             }
             loop {
                 tokio::select! {
@@ -261,12 +264,12 @@ impl Task {
                     message = link.next() => {
                         ping_at = Instant::now() + MESSAGE_SILENCE;
                         match message {
-                            Some(Message::On(channel)) => self.wake(&channel),
+                            Some(Message::On(channel)) => self.wake(|subscription| subscription.of(&channel)),
                             Some(Message::Missed) => {
                                 // A cluster's client connects to the node anew by itself.
                                 self.stats.failures.increment();
                                 self.stats.reconnects.increment();
-                                self.guard.running().get(|subscription| subscription.wake_all());
+                                self.wake(|subscription| subscription.all());
                             }
                             None => return Err(broken(io::ErrorKind::UnexpectedEof, "the connection was closed")),
                         }
@@ -341,7 +344,21 @@ impl Delays {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        pin::pin,
+        sync::mpsc,
+        task::{Context, Wake, Waker},
+        thread,
+    };
+
+    use redis::Client;
+    use tokio::runtime::Builder;
+
+    use super::{
+        super::{Listener, Notifications},
+        *,
+    };
+    use crate::mutex::Mutex;
 
     /// How many connections are made within so long, each of which fails at once.
     fn connections(within: Duration, delays: impl Fn(Delays) -> Backoff) -> u32 {
@@ -359,6 +376,40 @@ mod tests {
         assert!(connections(minute, |delays| delays.refused) < 12);
         assert!(connections(hour, |delays| delays.refused) < 150);
         assert!(connections(minute, |delays| delays.unreached) > 50);
+    }
+
+    /// A task's waker may be all that keeps the task, and so another listener.
+    #[test]
+    fn a_waker_that_drops_a_listener_is_called_with_nothing_locked() {
+        struct Drops(Mutex<Option<Listener>>);
+        impl Wake for Drops {
+            fn wake(self: Arc<Self>) {
+                drop(self.0.lock().take());
+            }
+        }
+        let (unlocked, waits) = mpsc::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+            let _entered = runtime.enter();
+            let notifications = Notifications::of(Client::open("redis://127.0.0.1:1/").unwrap());
+            let (hub, mut guarded) = (&notifications.hub, None);
+            let serve = |guard| {
+                guarded = Some(guard);
+                pending()
+            };
+            hub.subscriptions
+                .get_or_start(runtime.handle(), Subscription::default, serve, |_| {});
+            let task = Task::new(guarded.unwrap(), hub.endpoint.clone(), hub.stats.clone());
+            let [listener, other] = [(); 2].map(|()| notifications.listen("a"));
+            let waker = Waker::from(Arc::new(Drops(Mutex::new(Some(other)))));
+            let mut heard = pin!(listener.heard());
+            assert!(heard.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            task.wake(|subscription| subscription.of("a"));
+            unlocked.send(()).unwrap();
+        });
+        waits
+            .recv_timeout(Duration::from_secs(30))
+            .expect("it hangs, or has panicked");
     }
 
     #[test]

@@ -45,7 +45,7 @@ async fn it_is_found_until_its_ttl_has_passed_and_what_is_left_follows_renewals(
 }
 
 #[tokio::test]
-async fn a_lease_that_is_kept_for_a_process_that_waits_has_no_holder() {
+async fn a_lease_that_is_reserved_for_a_process_that_waits_has_no_holder() {
     let (server, first, second) = Server::with_two_leases().await;
     let value = || server.command::<String>(&["GET", &holder("x")]);
     let lease = acquire(&first, "x").await;
@@ -54,7 +54,7 @@ async fn a_lease_that_is_kept_for_a_process_that_waits_has_no_holder() {
     pending_until(&mut waits, || value().contains(';')).await;
     assert_eq!(token(&first, "x").await, Some(lease.token()), "with a line");
     release(lease).await;
-    assert!(value().starts_with("kept:"), "{}", value());
+    assert!(value().starts_with("next:"), "{}", value());
     assert_eq!(token(&first, "x").await, None);
     let lease = soon(waits).await.unwrap();
     // Others want it, too.

@@ -63,7 +63,7 @@ async fn names_and_prefixes_do_not_meet() {
         "{",
         "%7Bx%7D",
         "a b\r\n\0",
-        "kept:x 1",
+        "next:x 1",
         "ö",
         &"n".repeat(1024),
     ] {

@@ -118,7 +118,7 @@ async fn those_who_wait_for_a_lease_that_was_handed_over_ask_once_a_second() {
     release(acquired(waiting).await).await;
 }
 
-/// The lease is kept for a moment for a process that has waited and does not come any more.
+/// The lease is reserved for a moment for a process that has waited and does not come any more.
 #[tokio::test]
 async fn a_process_that_waits_no_longer_holds_nobody_up() {
     let (_server, first, second) = Server::with_two_leases().await;

@@ -74,13 +74,13 @@ impl HandleSettings {
 
     /// Returns how many jobs of each partition run at once, if this handle says so.
     pub(crate) fn max_running_of_each(&self) -> Result<Option<u64>, Error> {
-        let Some(most) = self.max_running else {
+        let Some(jobs) = self.max_running else {
             return Ok(None);
         };
-        let each = most / self.partitions as u64;
+        let each = jobs / self.partitions as u64;
         if each == 0 {
             let allowed = "as many as the queue has partitions, or more";
-            return wrong("max_running", most.to_string(), allowed);
+            return wrong("max_running", jobs.to_string(), allowed);
         }
         Ok(Some(each))
     }
@@ -90,7 +90,7 @@ impl HandleSettings {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerSettings {
     pub(crate) lease: Duration,
-    pub(crate) attempts: u32,
+    pub(crate) max_attempts: u32,
     /// How many jobs the consumer works on at once, if it is said.
     pub(crate) concurrency: Option<usize>,
     pub(crate) prefetch: usize,
@@ -102,7 +102,7 @@ impl Default for WorkerSettings {
     fn default() -> WorkerSettings {
         WorkerSettings {
             lease: Duration::from_secs(30),
-            attempts: 5,
+            max_attempts: 5,
             concurrency: None,
             prefetch: 32,
             look_ahead: Duration::ZERO,
@@ -114,7 +114,7 @@ impl Default for WorkerSettings {
 impl WorkerSettings {
     pub(crate) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
         check_lease(self.lease, wheel.tick_duration())?;
-        if self.attempts == 0 {
+        if self.max_attempts == 0 {
             return wrong("attempts", "0".to_owned(), "1 or more");
         }
         if let Some(places) = self.concurrency.filter(|places| *places == 0) {

@@ -136,9 +136,9 @@ impl<'a> Asking<'a> {
             }));
         }
         self.unsure = None;
-        let (lease, kept) = Lease::new(self.name, token, calls, state);
-        let keep = Box::new(|windows| kept.keep(entry, windows).boxed());
-        self.client.keepers.adopt(&self.runtime, keep);
+        let (lease, renewed) = Lease::new(self.name, token, calls, state);
+        let renews = Box::new(|windows| renewed.renew_while_held(entry, windows).boxed());
+        self.client.keepers.adopt(&self.runtime, renews);
         Ok(Ok(lease))
     }
 

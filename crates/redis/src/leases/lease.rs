@@ -1,4 +1,4 @@
-//! `Lease`: a lease for its holder, and `KeptLease`: the same lease for its keeper.
+//! `Lease`: a lease for its holder, and `RenewedLease`: the same lease for its keeper.
 
 use std::{
     fmt,
@@ -49,11 +49,11 @@ pub struct Lease {
 
 impl Lease {
     /// Creates a lease for its holder, and for the keeper of the current runtime.
-    pub(super) fn new(name: &str, token: u64, calls: Arc<Calls>, state: LeaseState) -> (Lease, KeptLease) {
+    pub(super) fn new(name: &str, token: u64, calls: Arc<Calls>, state: LeaseState) -> (Lease, RenewedLease) {
         let (give_up, given_up) = oneshot::channel();
         let validity = Validity::new(state.valid_until());
         calls.client.stats.acquired();
-        let kept = KeptLease {
+        let renewed = RenewedLease {
             calls: calls.clone(),
             token,
             state,
@@ -69,7 +69,7 @@ impl Lease {
             given_up: Some(give_up),
             runtime: Handle::current(),
         };
-        (lease, kept)
+        (lease, renewed)
     }
 
     /// Returns the fencing token, which is greater than the token of every earlier holder of this lease.
@@ -282,7 +282,7 @@ impl Drop for Releasing {
 
 /// A lease that is held, for its keeper. When this is dropped, whatever ends the future that renews it,
 /// including a runtime that is shut down before the first poll, the holder is told that it is lost.
-pub(super) struct KeptLease {
+pub(super) struct RenewedLease {
     calls: Arc<Calls>,
     token: u64,
     state: LeaseState,
@@ -293,10 +293,10 @@ pub(super) struct KeptLease {
     is_over: bool,
 }
 
-impl KeptLease {
+impl RenewedLease {
     /// Renews the lease, which has that entry in the wheel, until it is given up or lost, and releases it
     /// unless the holder does.
-    pub(super) async fn keep(mut self, entry: LocalEntry, windows: Arc<Windows>) {
+    pub(super) async fn renew_while_held(mut self, entry: LocalEntry, windows: Arc<Windows>) {
         let given_up = match self.renew(entry, &windows).await {
             Some(given_up) => {
                 // The holder may know before this future that it has run out.
@@ -396,7 +396,7 @@ impl KeptLease {
     }
 }
 
-impl Drop for KeptLease {
+impl Drop for RenewedLease {
     fn drop(&mut self) {
         self.count_as_lost();
         self.validity.lose();

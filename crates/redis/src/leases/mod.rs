@@ -204,7 +204,7 @@ impl<C: Connection> Leases<C> {
     /// second. If the holder acquired the lease through this `Leases`, it first asks a second after that. It
     /// continues through outages of Redis.
     ///
-    /// Several processes that want the same lease have it in turns: a lease that is released is kept for up
+    /// Several processes that want the same lease have it in turns: a lease that is released is reserved for up
     /// to 1.2 s for a process that has waited for it for half a second, or has seen another process get it
     /// meanwhile. A task that waits first in its process and whose future is not polled for three seconds
     /// is passed over by the others, and loses the lease if it was granted meanwhile.
@@ -291,7 +291,7 @@ impl<C: Connection> Leases<C> {
     ///
     /// The answer may be out of date as soon as it arrives, so use it for people and their tools, and
     /// [`try_acquire`](Leases::try_acquire) to decide who acts. A holder that has died is found until its TTL
-    /// has passed. A lease that was released and is kept for a process that waits for it has no holder. It
+    /// has passed. A lease that was released and is reserved for a process that waits for it has no holder. It
     /// costs one command, or two at first use, and changes nothing.
     ///
     /// # Cancel safety

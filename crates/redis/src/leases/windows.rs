@@ -4,7 +4,7 @@
 //! its renewal again after each timeout, a server that was suspended would find a queue of requests that
 //! nobody waits for, and would answer the current ones too late as well.
 //!
-//! Requests for leases whose slots lie close together share a window. While they are answered, [`MOST`] of
+//! Requests for leases whose slots lie close together share a window. While they are answered, [`MAX_IN_FLIGHT`] of
 //! them may be in flight. Each request without an answer takes one permit away, down to a last one, with
 //! which one request at a time finds out whether the server answers again. An answer brings all permits back.
 //! Because a node of a cluster has ranges of slots, a silent one delays only the leases of its own slots.
@@ -18,11 +18,11 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{error::Error, mutex::Mutex, server::names::SLOTS, timers};
 
-/// The number of windows. With [`MOST`], so that a node of a cluster has fewer than fifty of the requests.
+/// The number of windows. With [`MAX_IN_FLIGHT`], so that a node of a cluster has fewer than fifty of the requests.
 /// The client reads the slot map behind all that wait for it, and those wait for the map if there are more.
 const WINDOWS: usize = 32;
 /// The number of permits of a window.
-const MOST: usize = 3;
+const MAX_IN_FLIGHT: usize = 3;
 /// How long a request keeps its permit. A client without a timeout waits for longer, but no other request
 /// waits for that one.
 const LONGEST_PERMIT: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl Default for Windows {
 impl Default for Permits {
     fn default() -> Permits {
         Permits {
-            open: MOST,
+            open: MAX_IN_FLIGHT,
             taken: 0,
             waiting: BTreeMap::new(),
             numbers: 0,
@@ -128,7 +128,7 @@ impl Window {
 
     /// Brings all permits back.
     fn open(self: &Arc<Window>) {
-        self.permits.lock().open = MOST;
+        self.permits.lock().open = MAX_IN_FLIGHT;
         self.give_permits();
     }
 
@@ -203,7 +203,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_window_has_room_for_so_many() {
         let windows = Windows::default();
-        assert_eq!(in_flight(&windows, 100).await, MOST);
+        assert_eq!(in_flight(&windows, 100).await, MAX_IN_FLIGHT);
         assert_eq!(in_flight(&windows, 3).await, 3);
     }
 
@@ -231,7 +231,7 @@ mod tests {
         drop(requests);
         // It answers again, which opens the window.
         windows.send(0, late(), ready(Ok(()))).await.1.unwrap();
-        assert_eq!(in_flight(&windows, 100).await, MOST);
+        assert_eq!(in_flight(&windows, 100).await, MAX_IN_FLIGHT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -241,7 +241,7 @@ mod tests {
         let answered = async {
             // Behind the others, of which each takes a second at most.
             windows.send(0, late(), ready(Ok(()))).await.1.unwrap();
-            assert_eq!(in_flight(&windows, 100).await, MOST);
+            assert_eq!(in_flight(&windows, 100).await, MAX_IN_FLIGHT);
         };
         tokio::select! {
             biased;
@@ -270,7 +270,7 @@ mod tests {
         let windows = Windows::default();
         let hanging = join_all((0..100).map(|_| windows.send::<()>(0, late(), pending())));
         assert!(timeout(SECOND / 2, hanging).await.is_err());
-        assert_eq!(in_flight(&windows, 100).await, MOST);
+        assert_eq!(in_flight(&windows, 100).await, MAX_IN_FLIGHT);
     }
 
     /// Leases that are renewed at a third of their TTL, by a server that is silent from the first renewal on
@@ -281,7 +281,7 @@ mod tests {
         const LEASES: u32 = 4_000;
         let (ttl, windows) = (30 * SECOND, Windows::default());
         // For each of those at a time.
-        let (began, each) = (Instant::now(), SECOND / 400 * MOST as u32);
+        let (began, each) = (Instant::now(), SECOND / 400 * MAX_IN_FLIGHT as u32);
         let (first, end, retry) = (began + ttl / 3, began + ttl, SECOND);
         let answers_at = first + 12 * SECOND;
         let lost = Cell::new(0);

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisResult, ServerErrorKind, Value};
 use super::first_use::FirstUse;
 use crate::error::Error;
 
-/// What is kept on the server.
+/// What is stored on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     /// Keys that have a time to live, as those of leases do, which `volatile-*` evicts.
@@ -47,7 +47,7 @@ async fn judge(info: impl Future<Output = RedisResult<Value>>, keys: Keys) -> Re
                     continue;
                 };
                 known = true;
-                let is_bounded = field(&text, "maxmemory").is_none_or(|most| most != "0");
+                let is_bounded = field(&text, "maxmemory").is_none_or(|bytes| bytes != "0");
                 if is_bounded && evicts(policy, keys) {
                     return Err(Error::EvictionPolicy {
                         policy: policy.to_owned(),

@@ -120,7 +120,7 @@ pub fn holder(name: &str) -> String {
     lease_key(name, "holder")
 }
 
-/// Whether somebody holds it, or it is kept for somebody.
+/// Whether somebody holds it, or it is reserved for somebody.
 pub fn is_held(server: &Server, name: &str) -> bool {
     server.exists(&holder(name))
 }

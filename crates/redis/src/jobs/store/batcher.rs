@@ -233,7 +233,7 @@ impl Lane {
         }
         let sent = Instant::now();
         let deadlines = batch.iter().map(|operation| operation.deadline);
-        let last = deadlines.max().unwrap_or(sent);
+        let deadline = deadlines.max().unwrap_or(sent);
         let operations = batch.len();
         let read = |answer| numbers(answer, operations);
         self.is_sending = true;
@@ -245,10 +245,10 @@ impl Lane {
             ];
             let call = batcher.call.clone().named(head).args(arguments.iter().cloned());
             let server = &*batcher.server;
-            let answers = ask(server, call, batcher.answer_within, last, read).await;
+            let answers = ask(server, call, batcher.answer_within, deadline, read).await;
             match &answers {
                 Ok(_) => sender.stored(),
-                Err(error) if sender.renew_if_copied(error) && Instant::now() < last => continue,
+                Err(error) if sender.renew_if_copied(error) && Instant::now() < deadline => continue,
                 Err(_) => sender.given_up(),
             }
             break answers;

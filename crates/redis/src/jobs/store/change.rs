@@ -159,11 +159,15 @@ pub(crate) fn done(job: &JobLease) -> Change<Finished> {
 }
 
 pub(crate) fn retry(job: &JobLease, delay: Duration, error: &str) -> Change<Finished> {
-    finish("retry", job, [time("delay", delay), text("failure", kept(error))])
+    finish(
+        "retry",
+        job,
+        [time("delay", delay), text("failure", trimmed(error))],
+    )
 }
 
 pub(crate) fn bury(job: &JobLease, error: &str) -> Change<Finished> {
-    finish("bury", job, [text("failure", kept(error))])
+    finish("bury", job, [text("failure", trimmed(error))])
 }
 
 pub(crate) fn snooze(job: &JobLease, delay: Duration) -> Change<Finished> {
@@ -225,9 +229,9 @@ pub(crate) fn keep_dead(count: u64, age: Duration) -> Change<bool> {
 }
 
 /// Sets how many jobs run at once, or lets any number.
-pub(crate) fn set_max_running(most: Option<u64>) -> Change<bool> {
-    let most = most.map_or_else(|| text("most", "any"), |most| number("most", most));
-    edit("set_max_running", [most])
+pub(crate) fn set_max_running(jobs: Option<u64>) -> Change<bool> {
+    let jobs = jobs.map_or_else(|| text("jobs", "any"), |jobs| number("jobs", jobs));
+    edit("set_max_running", [jobs])
 }
 
 /// Unlists a worker that ends, by the name under which it listens.
@@ -257,7 +261,7 @@ fn of_holder<const N: usize>(job: &JobLease, more: [Argument; N]) -> Vec<Argumen
 }
 
 /// Returns as much of an error as is kept.
-fn kept(error: &str) -> &str {
+fn trimmed(error: &str) -> &str {
     let mut end = error.len().min(LONGEST_ERROR);
     while !error.is_char_boundary(end) {
         end -= 1;
@@ -271,11 +275,11 @@ mod tests {
 
     #[test]
     fn an_error_is_cut_between_two_characters() {
-        assert_eq!(kept("short"), "short");
+        assert_eq!(trimmed("short"), "short");
         let long = "ж".repeat(2000);
-        assert_eq!(kept(&long), "ж".repeat(LONGEST_ERROR / 2));
+        assert_eq!(trimmed(&long), "ж".repeat(LONGEST_ERROR / 2));
         let odd = format!("x{long}");
-        assert_eq!(kept(&odd).len(), LONGEST_ERROR - 1);
+        assert_eq!(trimmed(&odd).len(), LONGEST_ERROR - 1);
     }
 
     fn names<A>(change: Change<A>) -> (&'static str, Vec<&'static str>) {

@@ -189,9 +189,9 @@ impl Queue {
             let count = count.div_ceil(self.partitions.len() as u64);
             self.set(change::keep_dead(count, age), deadline).await?;
         }
-        if let Some(most) = max_running {
-            let most = (self.settings.max_running != Some(u64::MAX)).then_some(most);
-            self.set(change::set_max_running(most), deadline).await?;
+        if let Some(jobs) = max_running {
+            let jobs = (self.settings.max_running != Some(u64::MAX)).then_some(jobs);
+            self.set(change::set_max_running(jobs), deadline).await?;
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ pub(crate) async fn send(
         ("wanted_ahead", take.wanted_ahead.to_string()),
         ("ahead", micros(settings.look_ahead).to_string()),
         ("lease", micros(settings.lease).to_string()),
-        ("own_max_attempts", settings.attempts.to_string()),
+        ("own_max_attempts", settings.max_attempts.to_string()),
         ("resent", u8::from(take.is_resent).to_string()),
         ("largest", queue.settings.max_payload.to_string()),
         ("bytes_left", take.bytes.to_string()),

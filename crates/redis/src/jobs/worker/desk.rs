@@ -269,7 +269,7 @@ impl Desk {
                 continue;
             }
             state.starting += 1;
-            let start = start(&job, self.settings.lease, self.settings.attempts);
+            let start = start(&job, self.settings.lease, self.settings.max_attempts);
             let (desk, unanswered) = (self.clone(), self.given_back.token());
             let start = Operation::new(start, job.validity.until(), move |leased| {
                 let _unanswered = unanswered;

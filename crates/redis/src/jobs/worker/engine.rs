@@ -132,7 +132,7 @@ impl Engine {
             queue.may_publish()
                 && partitions.all(|partition| self.desk.nearby.hears(&partition.channel, "renew"))
         };
-        let (renewals, lost) = self.desk.held.keep(now, is_told);
+        let (renewals, lost) = self.desk.held.renew_due(now, is_told);
         for held in lost {
             self.stock.remove(held.on_wheel);
             // Another may run in its place.

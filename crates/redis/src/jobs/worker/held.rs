@@ -168,7 +168,7 @@ impl HeldLeases {
     ///
     /// A worker that `is_told` of jobs that were cancelled renews after a third of the lease minus a random
     /// part, so that workers that started together do not renew together.
-    pub(super) fn keep(
+    pub(super) fn renew_due(
         self: &Arc<Self>,
         now: Instant,
         is_told: impl FnOnce() -> bool,
@@ -311,11 +311,11 @@ mod tests {
             held.insert(job);
             held.limit_time(job, Instant::now() + after);
         }
-        held.keep(Instant::now(), || true);
+        held.renew_due(Instant::now(), || true);
         assert_eq!(held.next_renewal(), Instant::now() + limit);
         assert!(!first.validity.is_lost());
         tokio::time::advance(limit).await;
-        held.keep(Instant::now(), || true);
+        held.renew_due(Instant::now(), || true);
         assert_eq!(held.next_renewal(), Instant::now() + limit);
         assert!(first.validity.is_lost() && !second.validity.is_lost());
         assert!(!held.remove(&first) && held.remove(&second));

@@ -135,7 +135,10 @@ impl Stock {
                 claim.size, desk.queue.settings.answer_within
             ),
         });
-        desk.give_back_as(|claim| unfetched(&claim.lease, desk.settings.attempts), [claim]);
+        desk.give_back_as(
+            |claim| unfetched(&claim.lease, desk.settings.max_attempts),
+            [claim],
+        );
     }
 
     // Giving back.

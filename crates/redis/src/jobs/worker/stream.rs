@@ -50,7 +50,7 @@ impl WorkerBuilder {
     /// judged by that number, whichever worker notices. A job that cannot be delivered for its payload goes by
     /// the worker that takes it.
     pub fn attempts(mut self, attempts: u32) -> WorkerBuilder {
-        self.settings.attempts = attempts;
+        self.settings.max_attempts = attempts;
         self
     }
 

@@ -98,11 +98,11 @@ impl Takes {
     /// job is left to the other workers.
     fn wanted(&self, status: &Status) -> usize {
         let prefetch = self.desk.settings.prefetch;
-        let most = status.places.map_or(prefetch, |places| prefetch.max(places));
+        let max_claims = status.places.map_or(prefetch, |places| prefetch.max(places));
         if status.asked && status.received_at.is_none() {
             // Of a consumer that does not say its places nothing is known yet. What turns out to be too many
             // goes back soon.
-            return status.places.unwrap_or(most);
+            return status.places.unwrap_or(max_claims);
         }
         let asked = if status.asked { status.free } else { 0 };
         let soon = if status.is_busy(Instant::now(), UNASKED) {
@@ -110,7 +110,7 @@ impl Takes {
         } else {
             status.starts_soon
         };
-        asked.max(soon).min(most)
+        asked.max(soon).min(max_claims)
     }
 
     /// Returns how many jobs may be claimed, in addition to the stock.

@@ -10,23 +10,23 @@ local nonce, ttl, fence_kept, process, waited, seen = unpack(ARGV)
 --
 -- The holder's key has its nonce and token, and between them the line: the processes that have waited for
 -- long, or have been passed over, each as ";" and its name, since when it waits and when it asked last, in
--- ms. A lease that was released is kept for the first of them for a moment: the key then has "kept:" and its
+-- ms. A lease that was released is reserved for the first of them for a moment: the key then has "next:" and its
 -- name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end of the line:
 -- others want it too, and enter the line at once.
 local held = redis.call('GET', holder)
 local held_by, token
-local kept_for, rest = string.match(held or '', '^kept:([^ ;]+)([^ ]*)$')
-if not kept_for then
+local next_in_line, rest = string.match(held or '', '^next:([^ ;]+)([^ ]*)$')
+if not next_in_line then
     held_by, rest, token = string.match(held or '', '^([^ ;]+)([^ ]*) (%d+)$')
 end
 -- Something else has written to the key. A number of more digits is no token of ours.
-if held and not kept_for and not (token and #token <= 16) then
+if held and not next_in_line and not (token and #token <= 16) then
     return redis.error_reply('WRONGTYPE ' .. holder)
 end
 if held_by == nonce then
     return {token, false, false}
 end
-local is_free = not held or kept_for and (process == '' or process == kept_for)
+local is_free = not held or next_in_line and (process == '' or process == next_in_line)
 
 local time
 if is_free or process ~= '' then
@@ -65,7 +65,7 @@ if not is_free then
     if token and process ~= '' and math.abs(milliseconds() - token / 1000) < 1000 then
         mark = string.match(rest, ';%*[^;]*$') or ''
     end
-    local is_passed_over = kept_for or mark ~= '' or seen ~= '' and seen ~= token
+    local is_passed_over = next_in_line or mark ~= '' or seen ~= '' and seen ~= token
     if process ~= '' and (is_passed_over or tonumber(waited) >= 500) then
         local line, now = others()
         local since, position = math.max(0, now - waited), 1
@@ -73,9 +73,9 @@ if not is_free then
             position = position + 1
         end
         table.insert(line, position, {process, since, now})
-        local head = kept_for and 'kept:' .. kept_for or held_by
+        local head = next_in_line and 'next:' .. next_in_line or held_by
         redis.call('SET', holder, head .. written(line) .. mark .. (token and ' ' .. token or ''), 'KEEPTTL')
-        -- Where the lease changes hands quickly, it is not kept for long for one who gets no messages.
+        -- Where the lease changes hands quickly, it is not reserved for long for one who gets no messages.
         if is_passed_over and left > 25 * position then
             left = 25 * position
         end
@@ -94,7 +94,7 @@ if last >= new and last < 9e15 then
 end
 new = string.format('%.0f', new)
 local line = ''
-if kept_for then
+if next_in_line then
     line = written(others()) .. ';*'
 end
 redis.call('SET', holder, nonce .. line .. ' ' .. new, 'PX', ttl)

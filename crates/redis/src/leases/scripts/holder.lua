@@ -2,9 +2,9 @@
 -- Finds who holds a lease.
 local holder = unpack(KEYS)
 -- Answers its token and what is left in ms, nothing if the lease does not expire; or nothing at all while
--- nobody holds it: also when it is kept for a process that waits.
+-- nobody holds it: also when it is reserved for a process that waits.
 local held = redis.call('GET', holder)
-if not held or string.match(held, '^kept:[^ ]+$') then
+if not held or string.match(held, '^next:[^ ]+$') then
     return false
 end
 local token = string.match(held, '^[^ ;]+[^ ]* (%d+)$')

@@ -10,9 +10,9 @@ if before then
     return tonumber(before)
 end
 local held_by, line = string.match(redis.call('GET', holder) or '', '^([^ ;]+)([^ ]*) %d+$')
--- Keeps the lease for the first of those who wait and have asked lately, which asks again within a second.
+-- Reserves the lease for the first of those who wait and have asked lately, which asks again within a second.
 -- Returns whether anybody waits.
-local function keep()
+local function reserve()
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     while line ~= '' do
@@ -21,7 +21,7 @@ local function keep()
             return false
         end
         if asked + 1500 >= now then
-            redis.call('SET', holder, 'kept:' .. first .. rest, 'PX', 1200)
+            redis.call('SET', holder, 'next:' .. first .. rest, 'PX', 1200)
             return true
         end
         line = rest
@@ -35,7 +35,7 @@ if held_by ~= nonce then
 end
 -- A hint: whoever may not publish releases all the same.
 local is_published = type(redis.pcall('PUBLISH', channel, '')) == 'number'
-if line == '' or not keep() then
+if line == '' or not reserve() then
     redis.call('DEL', holder)
 end
 redis.call('SET', ended, 1, 'PX', remembered)

@@ -40,11 +40,11 @@ local now = clock()
 -- Where another program has written to one of the keys, a script would stop halfway. So each key is read or
 -- has its type looked at before anything is written: these here, others by what each script reads, and the rest
 -- by `wrong_type`, which costs a call for each key.
-local paused, most_running = unpack(call('HMGET', settings, 'paused', 'running'))
+local paused, max_running = unpack(call('HMGET', settings, 'paused', 'running'))
 local is_paused = paused ~= false
 local idle_workers = call('ZCOUNT', idle, '-inf', '(+inf')
 -- What these have is counted after the writes.
-if most_running then
+if max_running then
   call('ZCARD', running)
   call('ZCARD', claimed)
 end
@@ -79,10 +79,10 @@ local function exact(value)
   return string.format('%d%09d', (value - low) / 1e9, low)
 end
 
--- In place of its most attempts, of a job that was never delivered.
+-- In place of its `max_attempts`, of a job that was never delivered.
 local NEVER = '-'
 
--- Who holds a job, its attempts, its due time, its most attempts and its last error. Of one whose state is
+-- Who holds a job, its attempts, its due time, its `max_attempts` and its last error. Of one whose state is
 -- lost or damaged: nobody, none and now.
 local function parse(stored)
   local held_by, attempts, at, max_attempts, failure = match(stored or '', '^(%S+) (%d+) (%d+) ([%d-]+) ?(.*)$')
@@ -222,7 +222,7 @@ end
 -- there until its lease ends.
 local function left_in(...)
   if is_paused then return 0 end
-  local left = tonumber(most_running or 'inf') or math.huge
+  local left = tonumber(max_running or 'inf') or math.huge
   if left == math.huge then return left end
   for _, set in ipairs({ ... }) do left = left - call('ZCOUNT', set, exact(now), '(+inf') end
   return math.max(left, 0)
@@ -247,7 +247,7 @@ local function publish(to)
 end
 
 -- Has all workers renew what they hold, whereby they learn what has been cancelled.
-local function have_renewed()
+local function tell_to_renew()
   publish('renew')
 end
 

@@ -141,11 +141,11 @@ local returned = 0
 for _, id in ipairs(ended_jobs) do
   local held_by, attempts, at, max_attempts = read(id)
   -- A job whose state is lost is judged by what this worker was told.
-  local most = tonumber(max_attempts) or own_max_attempts
+  local allowed = tonumber(max_attempts) or own_max_attempts
   local waits = true
   if string.sub(held_by, 1, 1) == '!' then
     waits = end_cancelled(running, id)
-  elseif tonumber(attempts) >= most then
+  elseif tonumber(attempts) >= allowed then
     waits = bury(running, id, attempts, at, RAN_OUT)
   else
     to_due(running, id, attempts, at, max_attempts, RAN_OUT)

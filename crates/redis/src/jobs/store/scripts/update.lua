@@ -15,7 +15,7 @@ local wake, renew = false, false
 -- has let it go.
 local freed, ended = false, {}
 -- Nobody was told of what is due later while no more might run.
-local was_full = most_running and left_in(running, claimed) == 0
+local was_full = max_running and left_in(running, claimed) == 0
 
 -- Workers look again when there is another first one.
 local function wake_if_first(id)
@@ -174,7 +174,7 @@ local function other_changes()
       wake_if_first(id)
     end },
     retry = { 'id', 'holder', 'delay', 'failure', from = { running }, act = function(from, id, given, attempts, at, max_attempts)
-      -- Each start stores its most attempts. Where something else has removed that, it is tried again.
+      -- Each start stores its `max_attempts`. Where something else has removed that, it is tried again.
       if tonumber(attempts) >= (tonumber(max_attempts) or math.huge) then return bury_or_repeat(from, id, attempts, at, given.failure) end
       to_due_and_wake(from, id, attempts, exact(now + given.delay), max_attempts, given.failure)
     end },
@@ -220,13 +220,13 @@ local function other_changes()
       return changed and '1' or '0'
     end },
     -- Of jobs that run already, none ends.
-    set_max_running = { 'most', act = function(given)
-      if given.most == 'any' then
-        most_running = false
+    set_max_running = { 'jobs', act = function(given)
+      if given.jobs == 'any' then
+        max_running = false
         call('HDEL', settings, 'running')
       else
-        most_running = given.most
-        call('HSET', settings, 'running', most_running)
+        max_running = given.jobs
+        call('HSET', settings, 'running', max_running)
       end
       wake = true
       return '1'
@@ -308,7 +308,7 @@ local wrong = not other and wrong_type({ due, running, watching }, { payload })
 if wrong then return wrong end
 carry_out()
 -- What waited for one of them to end may start now, in the process that has ended it or in another.
-if most_running and (freed or ended[1]) and left_in(running, claimed) > 0 then
+if max_running and (freed or ended[1]) and left_in(running, claimed) > 0 then
   local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
   if first and (was_full or first <= now) then
     wake = true
@@ -320,6 +320,6 @@ end
 if died then trim_dead() end
 local answer = table.concat(answers, ' ')
 remember(answer)
-if renew then have_renewed() end
+if renew then tell_to_renew() end
 if wake then hint() end
 return answer

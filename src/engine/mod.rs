@@ -21,7 +21,6 @@
 //! Locks are taken in this order: the list of engines, the alarm's seat, a shard, the wheel's tally of ended
 //! engines, the alarm's runtime, Tokio's own locks.
 
-pub(crate) mod claim;
 pub(crate) mod clock;
 pub(crate) mod driver;
 #[expect(clippy::module_inception, reason = "an engine is what the module is about")]

@@ -25,8 +25,8 @@ use std::{
 };
 
 use super::{
-    claim::{Claim, OnLeave},
     clock::{Moment, Nanos},
+    shard::{Claim, OnLeave},
     shared::WheelId,
     spare_counts::SPARES,
     waker_id::WakerId,
@@ -141,7 +141,7 @@ impl Spares {
         let last = kept[index].take_if(|last| due < last.due)?;
         // Not borrowed while a waker is dropped, which may free a task.
         drop(kept);
-        give_up(last, index);
+        last.give_up(index);
         Some(index)
     }
 
@@ -168,7 +168,7 @@ impl Spares {
             self.be_wary_of(spare);
         }
         for (index, spare) in kept.into_iter().enumerate() {
-            spare.into_iter().for_each(|spare| give_up(spare, index));
+            spare.into_iter().for_each(|spare| spare.give_up(index));
         }
     }
 
@@ -201,11 +201,6 @@ impl Drop for Spares {
     fn drop(&mut self) {
         self.clear();
     }
-}
-
-/// Cancels the entry of spare `index`.
-fn give_up(spare: Claim, index: usize) {
-    spare.shard.cancel_spare(index, spare.key, spare.due);
 }
 
 /// Returns whether a timer can take the entry of a spare over. `now` is a moment that has passed.

@@ -25,11 +25,10 @@ use std::{
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
-    claim::{Claim, OnLeave},
     clock::Moment,
     number,
     registry::engine_for,
-    shard::Shard,
+    shard::{Claim, OnLeave, Shard},
     shared::{WheelId, WheelRef},
     spare::{Spares, fits},
     sync::{Arc, thread_local},

@@ -46,10 +46,9 @@ use std::{
 use tokio::runtime::Id;
 
 use super::{
-    claim::{Claim, OnLeave},
     clock::{Moment, Nanos, Reading},
     driver::tokio_timer,
-    shard::{Shard, StartOutcome},
+    shard::{Claim, OnLeave, Shard, StartOutcome},
     shared::{Shared, WheelRef},
     sync::Arc,
     thread,

@@ -74,7 +74,8 @@ impl Engine {
         let (source, timers) = (Source::of(runtime), timers_of(runtime));
         // Timers of Tokio's and of the kernel's are those of the current runtime.
         let _entered = runtime.enter();
-        let asks_kernel = shared.settings.has_kernel_timer() && source.is_kernels();
+        let settings = &shared.settings;
+        let asks_kernel = settings.has_kernel_timer() && source.is_kernels();
         let kernel_timer = if asks_kernel { KernelTimer::new() } else { None };
         // Ticks begin with Tokio's milliseconds, unless nothing is rounded up to those. The alternative timer
         // does not tell where they begin.
@@ -83,12 +84,11 @@ impl Engine {
         } else {
             begin_of_millisecond(source.precision())
         };
-        let engine = Engine::new(shared, runtime, origin, timers);
+        let clock = Clock::new(origin, settings.tick_duration, source.slack(settings.slack));
+        let engine = Engine::new(shared, runtime, Alarm::new(source, clock, timers));
         let waker = Waker::from(engine.clone());
         engine.alarm.set_up(runtime, kernel_timer, waker);
-        let task = EngineTask {
-            engine: engine.clone(),
-        };
+        let task = EngineTask(engine.clone());
         // Before others can find the engine, which its task tells of the runtime's end. No lock is held here, because a
         // runtime that is shutting down drops the task at once.
         runtime.spawn(task.run());
@@ -118,17 +118,15 @@ impl Engine {
         Ok(engine)
     }
 
-    fn new(shared: &Arc<Shared>, runtime: &Handle, origin: Moment, timers: TokioTimers) -> Arc<Engine> {
-        let settings = &shared.settings;
-        let source = Source::of(runtime);
-        let clock = Clock::new(origin, settings.tick_duration, source.slack(settings.slack));
-        let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
+    fn new(shared: &Arc<Shared>, runtime: &Handle, alarm: Alarm) -> Arc<Engine> {
+        let shards = shared.settings.shards;
+        let shards = shards.unwrap_or_else(|| runtime.metrics().num_workers());
         // A power of two, so that a thread's number selects a shard by a mask.
         let places = 0..shards.next_power_of_two();
         Arc::new(Engine {
             runtime: runtime.id(),
             shared: shared.clone(),
-            alarm: Arc::new(Alarm::new(source, clock, timers)),
+            alarm: Arc::new(alarm),
             shards: places.map(|_| OnceLock::new()).collect(),
         })
     }
@@ -241,9 +239,7 @@ impl Wake for Engine {
 }
 
 /// Owned by a task of the engine's runtime, which lives until the engine or the runtime ends.
-struct EngineTask {
-    engine: Arc<Engine>,
-}
+struct EngineTask(Arc<Engine>);
 
 impl EngineTask {
     async fn run(self) {
@@ -253,7 +249,7 @@ impl EngineTask {
             Poll::Ready(())
         })
         .await;
-        let engine = &self.engine;
+        let engine = &self.0;
         while !engine.alarm.has_ended() {
             // Wakers that poll timers within a turn must not use up the budget of this task.
             unconstrained(async { engine.run_driver() }).await;
@@ -284,7 +280,7 @@ impl EngineTask {
 
 impl Drop for EngineTask {
     fn drop(&mut self) {
-        let alarm = &self.engine.alarm;
+        let alarm = &self.0.alarm;
         // The task has returned, because nobody used the engine. Its runtime goes on, so the engine must not count as
         // closing, by which a timer tells whether its runtime has ended.
         if alarm.has_ended() {
@@ -293,7 +289,7 @@ impl Drop for EngineTask {
         let ended = alarm.close();
         // Those timers have ended before the tasks, and nothing else tells of it.
         if alarm.has_alternative_timers() {
-            return self.engine.end();
+            return self.0.end();
         }
         // The engine's own waker, which takes the driver and finds that Tokio's timers have ended.
         ended.into_iter().for_each(Waker::wake);

@@ -159,13 +159,13 @@ impl Engine {
                 // The timer has fired before its moment, because the runtime ends its timers.
                 return self.end();
             }
+            let by = self.alarm.expires_by(now, at);
             // A turn that comes early, or was asked for by the engine's task, says nothing about lateness.
-            if at <= now {
+            if at <= by {
                 let tick = self.alarm.clock.tick();
                 self.shared.record_turn(tick, now.since(at));
             }
-            let now = self.alarm.expires_by(now, at);
-            let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
+            let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, by);
             match self.alarm.give_back(driver, next) {
                 // Its moment has come during this turn. No waker will say so, because Tokio called it while the
                 // timer was being set.

@@ -270,12 +270,13 @@ impl Shared {
     /// Records that every handle of the wheel has been dropped.
     pub(crate) fn forget_handles(&self) {
         self.has_no_handle.store(true, Ordering::SeqCst);
-        // Who leaves a spare afterwards sees it, and who looks for pending timers sees the spare otherwise.
         fence_in_models();
     }
 
     pub(in crate::engine) fn has_no_handle(&self) -> bool {
-        self.has_no_handle.load(Ordering::Relaxed)
+        // Either this sees that the last handle has gone, or who then looks for pending timers sees the spare that was
+        // left before.
+        self.has_no_handle.load(Ordering::SeqCst)
     }
 
     /// Records a turn that came `lag` after its time.

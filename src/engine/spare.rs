@@ -117,9 +117,13 @@ impl Spares {
             return None;
         }
         // The timer may have been the last one of a wheel that nobody can use any more. Its engine ends with its spares.
-        shard.alarm.notify_if_no_handle(&shard.shared);
+        let orphan = shard.shared.has_no_handle().then(|| shard.alarm.clone());
         // The place is empty, and to swap takes 4 instructions less than to store.
         mem::swap(&mut kept[index], claim);
+        drop(kept);
+        if let Some(alarm) = orphan {
+            alarm.task_notify.notify_one();
+        }
         Some(())
     }
 

@@ -110,7 +110,7 @@ impl SpareCounts {
 
     /// Returns when the spares are due that no visit has voided.
     pub(crate) fn dues(&self) -> impl Iterator<Item = Moment> {
-        let dues = self.0.iter().map(|place| Moment(place.due.load(Relaxed)));
+        let dues = self.0.iter().map(|place| Moment(place.due.load(SeqCst)));
         dues.filter(|due| *due > VOID)
     }
 

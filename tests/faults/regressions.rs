@@ -1,6 +1,6 @@
 //! Bugs found by reviews, each with the test that failed before its fix.
 
-use crate::support::{DAY, SECOND, paused_runtime, real_runtime, register, threaded_runtime, within};
+use crate::support::{DAY, SECOND, paused_runtime, real_runtime, register, settle, threaded_runtime, within};
 
 use std::{
     cell::RefCell,
@@ -225,11 +225,11 @@ fn sleeps_end_also_after_centuries() {
     });
 }
 
-/// Tokio has fired the engine's timer, and the task that makes its turn has not run yet.
-#[test]
-fn a_start_between_tokios_timer_and_its_turn_keeps_no_runtime() {
+/// Plays `scene` on a paused clock in a runtime that then ends. Returns whether there still is a handle of the runtime.
+fn keeps_its_runtime(scene: impl AsyncFnOnce(Wheel)) -> bool {
     let of_runtime = Arc::new(());
     let kept = of_runtime.clone();
+    // The builder does not live on.
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -238,21 +238,35 @@ fn a_start_between_tokios_timer_and_its_turn_keeps_no_runtime() {
         })
         .build()
         .unwrap();
-    runtime.block_on(async {
-        let wheel = Wheel::new();
-        let mut near = wheel.sleep(Duration::from_millis(10));
-        register(&mut near);
-        // The engine's task waits to be told.
-        for _ in 0..4 {
-            tokio::task::yield_now().await;
-        }
-        advance(SECOND).await;
-        register(&mut wheel.sleep(SECOND));
-    });
+    runtime.block_on(scene(Wheel::new()));
     drop(runtime);
-    assert_eq!(
-        Arc::strong_count(&of_runtime),
-        1,
-        "a handle of the runtime is kept"
-    );
+    Arc::strong_count(&of_runtime) > 1
+}
+
+/// Tokio has fired the engine's timer, and the task that makes its turn has not run yet.
+#[test]
+fn starts_between_tokios_timer_and_its_turn_keep_no_runtime() {
+    for starts in [1, 2] {
+        let keeps_it = keeps_its_runtime(async |wheel| {
+            let mut near = wheel.sleep(Duration::from_millis(10));
+            register(&mut near);
+            // The engine's task waits to be told.
+            settle().await;
+            advance(SECOND).await;
+            (0..starts).for_each(|_| register(&mut wheel.sleep(SECOND)));
+        });
+        assert!(!keeps_it, "after {starts}");
+    }
+}
+
+/// Tokio's timer is never set as far ahead as this, so it has fired before its moment.
+#[test]
+fn an_engine_whose_far_timer_has_fired_ends_before_its_turn() {
+    let keeps_it = keeps_its_runtime(async |wheel| {
+        let mut far = wheel.sleep(30 * DAY);
+        register(&mut far);
+        settle().await;
+        advance(7 * DAY).await;
+    });
+    assert!(!keeps_it);
 }

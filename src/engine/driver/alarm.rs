@@ -24,7 +24,8 @@
 //! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier, or the kernel's in its place.
 //!    Setting Tokio's is repeated until it succeeds: a thread that is descheduled for a millisecond may set it
 //!    to a moment that has come by then, which wakes nobody, because the engine's waker ignores a call by a
-//!    thread that is setting a timer. Tokio's timer is never set further ahead than [`FARTHEST`].
+//!    thread that is setting a timer. Where it cannot be set, the engine's task is notified, and makes a turn.
+//!    Tokio's timer is never set further ahead than [`FARTHEST`].
 //! 3. An engine that has ended has no seat.
 //! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the
 //!    far future if to nothing else. Tokio fires it when the runtime's timers end, before its moment, which
@@ -108,8 +109,8 @@ pub(crate) enum Next {
 /// The outcome of setting Tokio's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetOutcome {
-    /// The driver waits. If this thread could not set the timer, because its locals have been destroyed, the
-    /// engine's task does.
+    /// The driver waits. If this thread could not set the timer, because its locals have been destroyed or the
+    /// timers are about to end, the engine's task does.
     Waits,
     /// The moment has come, so the driver has to be taken again.
     HasPassed,
@@ -217,8 +218,8 @@ impl Alarm {
     /// Returns the moment by which a turn at `now` expires timers, which was to come at `at`. On a clock that a test has
     /// moved, the engine's task may run before Tokio has come to its own timers of that moment, which go first.
     pub(crate) fn expires_by(&self, now: Moment, at: Moment) -> Moment {
-        let begin = self.clock.start_of(self.clock.tick_at(now));
-        if !self.is_moved() || self.is_closing() || self.tokio_has_passed(begin) {
+        let begin = || self.clock.start_of(self.clock.tick_at(now));
+        if !self.is_moved() || self.is_closing() || self.tokio_has_passed(begin()) {
             return now;
         }
         // Where the clock runs, it has gone on since Tokio came to the moment that was asked for. Otherwise nothing
@@ -311,14 +312,18 @@ impl Alarm {
         self.is_closing.store(true, Ordering::Relaxed);
         // A thread that had this lock before did not know, and set the timer to the next turn or to nothing.
         let mut guard = lock(&self.seat);
+        let seat = guard.as_mut()?;
         // On the machine's clock, a timer that is set makes a turn, after which it is set again.
-        let will_turn = |seat: &Seat| seat.timer.is_set && !self.source.jumps();
-        self.set_until_it_waits(guard.as_mut().filter(|seat| !will_turn(seat))?)
+        if seat.timer.is_set && !self.source.jumps() {
+            return None;
+        }
+        // On another one, it may have fired, and the task that it notified is gone.
+        seat.timer.is_set = false;
+        self.set_until_it_waits(seat)
     }
 
-    /// Sets the timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a test
-    /// moves, it is not until Tokio has processed its moment, because other tasks are to go first. An engine
-    /// that is closing ends with Tokio's timers, and needs none.
+    /// Sets the timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a test has
+    /// moved, Tokio comes to a timer later. An engine that is closing ends with Tokio's timers, and needs none.
     #[cold]
     pub(crate) fn set_anew(&self) {
         let now = self.now();
@@ -329,19 +334,20 @@ impl Alarm {
         let Some(seat) = guard.as_mut().filter(is_overdue) else {
             return;
         };
-        // One that has fired is on its way to the driver.
-        let is_pending = |seat: &mut Seat| while_setting(|| !seat.timer.register(&seat.waker)) == Some(true);
+        // Tokio fires all timers of a millisecond before it goes on to the next, so one that is pending then is lost.
+        // It was last set to this moment or to an earlier one, or to a millisecond from then.
+        let set_to = Moment(self.overdue_from.load(Ordering::Relaxed)).before(OVERDUE);
+        let gone_on = set_to.after(PAUSE).after(PAUSE);
         let is_lost = !self.has_alternative_timers()
             && seat.kernel_timer.is_none()
-            && self.tokio_has_passed(seat.at)
-            && is_pending(seat);
-        if !is_lost && self.is_moved() {
-            return;
-        }
+            && seat.timer.is_set
+            && self.tokio_has_passed(gone_on)
+            && while_setting(|| seat.timer.register(&seat.waker)) == Some(false);
         // At most once in this time, because the runtime may be so busy that it comes to no timer.
         self.overdue_from.store(now.after(OVERDUE).0, Ordering::Relaxed);
+        // One that has fired may have called its waker on this thread just now, which ignores that.
         self.task_notify.notify_one();
-        if self.is_set_by_task(seat) {
+        if self.is_set_by_task(seat) || (!is_lost && self.is_moved()) {
             return;
         }
         if is_lost {

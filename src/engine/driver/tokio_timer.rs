@@ -57,7 +57,7 @@ pub(crate) const FARTHEST: Nanos = Nanos((1 << 29) * Nanos::MILLISECOND.0);
 
 pub(super) struct TokioTimer {
     interval: Interval,
-    /// Whether it has a waker, and will wake it, as far as the alarm knows.
+    /// Whether it has been given a waker, and no turn has been made since. It may have fired.
     pub(super) is_set: bool,
 }
 

@@ -108,7 +108,8 @@ impl SpareCounts {
         self.0.iter().filter(is_voided).count()
     }
 
-    /// Returns when the spares are due that no visit has voided.
+    /// Returns when the spares are due that no visit has voided. `Shared::has_no_handle` says why this sees each that
+    /// was left before.
     pub(crate) fn dues(&self) -> impl Iterator<Item = Moment> {
         let dues = self.0.iter().map(|place| Moment(place.due.load(SeqCst)));
         dues.filter(|due| *due > VOID)

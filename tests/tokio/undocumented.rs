@@ -251,6 +251,44 @@ fn a_sleep_elapses_as_it_is_reset_to_a_millisecond_that_has_been_processed() {
     });
 }
 
+/// 6. The wakers of a millisecond are called in batches, between which other timers can be looked at.
+#[test]
+fn all_timers_of_a_millisecond_are_fired_before_the_next_one_is_processed() {
+    let partly = Arc::new(AtomicBool::new(false));
+    let seen = partly.clone();
+    current_thread().block_on(async move {
+        let at = Instant::now() + 5 * MILLISECOND;
+        let sleeps: Vec<_> = (0..100).map(|_| Box::pin(time::sleep_until(at))).collect();
+        let sleeps = Arc::new(Mutex::new(sleeps));
+        let fired = Arc::downgrade(&sleeps);
+        let look = waker(move || {
+            let Some(fired) = fired.upgrade() else { return };
+            let fired = fired
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|sleep| sleep.is_elapsed())
+                .count();
+            let later = at + 2 * MILLISECOND;
+            let mut sleep = pin!(time::sleep_until(later));
+            sleep.as_mut().reset(later);
+            assert!(
+                fired == 100 || !sleep.is_elapsed(),
+                "after {fired} of 100, a later millisecond has passed"
+            );
+            seen.fetch_or(fired < 100, SeqCst);
+        });
+        for sleep in &mut *sleeps.lock().unwrap() {
+            assert!(set(sleep.as_mut(), &look).is_pending());
+        }
+        // Both milliseconds come before the driver does.
+        thread::sleep(20 * MILLISECOND);
+        time::sleep(MILLISECOND).await;
+        assert!(sleeps.lock().unwrap().iter().all(|sleep| sleep.is_elapsed()));
+    });
+    assert!(partly.load(SeqCst), "no waker was called before all had fired");
+}
+
 /// 4. The boundary between what has come and what has not is the beginning of a millisecond.
 #[test]
 fn milliseconds_begin_at_whole_milliseconds_from_one_instant() {
@@ -350,7 +388,7 @@ fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() 
     }
 }
 
-/// 6. The driver sets its timer in whatever task registers one.
+/// 7. The driver sets its timer in whatever task registers one.
 #[test]
 fn a_timer_without_budget_is_not_registered_and_one_that_ignores_it_is() {
     let runtime = current_thread();

@@ -62,7 +62,7 @@ pub(crate) struct Alarm {
     pub(crate) clock: Clock,
     /// Alternative ones are set by the engine's task alone, which therefore makes all turns, too.
     timers: TokioTimers,
-    /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, or after the timer was last set anew.
+    /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, or after [`Alarm::set_anew`] has last looked.
     /// A timer that starts takes one comparison. Written under the lock of the seat.
     overdue_from: AtomicU64,
     seat: Mutex<Option<Seat>>,
@@ -323,7 +323,8 @@ impl Alarm {
     }
 
     /// Sets the timer anew, and notifies the engine's task, if the driver is overdue. On a clock that a test has
-    /// moved, Tokio comes to a timer later. An engine that is closing ends with Tokio's timers, and needs none.
+    /// moved, Tokio comes to a timer later, so only a lost one is set. An engine that is closing ends with Tokio's
+    /// timers, and needs none.
     #[cold]
     pub(crate) fn set_anew(&self) {
         let now = self.now();
@@ -357,7 +358,8 @@ impl Alarm {
                 mem::forget(mem::replace(&mut seat.timer, timer));
             }
         }
-        self.set(seat, now.after(PAUSE));
+        // This thread may be held up for longer.
+        while self.set(seat, self.now().after(PAUSE)) == SetOutcome::HasPassed {}
     }
 
     /// Returns whether only the engine's task can set the timer.

@@ -22,7 +22,9 @@
 //!    polled afterwards panics. So an engine goes on while its runtime's tasks are dropped, and ends with the
 //!    timers. A timer that is reset afterwards elapses at once (`Handle::reregister`), which shows without a
 //!    panic that the timers have ended ([`probe`]).
-//! 6. *A timer that is polled without budget is not registered*, so the budget of the calling task is ignored
+//! 6. *All timers of a millisecond are fired before the next one is processed* (`Wheel::poll` in
+//!    `runtime/time/wheel/mod.rs`), so one that is pending then is lost. Wakers are called in batches meanwhile.
+//! 7. *A timer that is polled without budget is not registered*, so the budget of the calling task is ignored
 //!    here.
 
 use std::{
@@ -35,7 +37,6 @@ use std::{
 };
 
 use tokio::{
-    runtime::Handle,
     task,
     time::{self, Instant, Interval, MissedTickBehavior, Sleep},
 };
@@ -57,7 +58,7 @@ pub(crate) const FARTHEST: Nanos = Nanos((1 << 29) * Nanos::MILLISECOND.0);
 
 pub(super) struct TokioTimer {
     interval: Interval,
-    /// Whether it has been given a waker, and no turn has been made since. It may have fired.
+    /// Whether it has been given a waker, and neither a turn nor a look has shown since that it has fired.
     pub(super) is_set: bool,
 }
 
@@ -147,21 +148,18 @@ pub(crate) fn panic_as_ended() -> ! {
 }
 
 /// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for
-/// `deadline` fires. Outside a runtime, and in one whose timers have ended, this is unknown, and the result
-/// is `false`.
+/// `deadline` fires. Once its timers have ended, this is unknown, and the result is `false`.
 pub(crate) fn has_passed(deadline: Moment) -> bool {
-    if Handle::try_current().is_err() {
-        return false;
-    }
     // Such a sleep may hide others. It has not elapsed in any case.
-    if deadline > Moment::now().after(FARTHEST) {
+    let farthest = Moment::now().after(FARTHEST);
+    if deadline > farthest {
         return false;
     }
-    let deadline = deadline.instant();
-    let sleep = pin!(time::sleep_until(deadline));
+    let (deadline, farthest) = (deadline.instant(), farthest.instant());
+    let mut sleep = pin!(time::sleep_until(deadline));
     // Once the timers have ended, every sleep elapses at once. This is checked last, because they may be
     // about to end.
-    reset_and_look(sleep, deadline) && !probe().is_elapsed()
+    reset_and_look(sleep.as_mut(), deadline) && !reset_and_look(sleep, farthest)
 }
 
 /// Resets a sleep. Returns whether the millisecond of `at` has been processed, because then the sleep elapses

@@ -30,11 +30,16 @@ impl Waiter {
         }
     }
 
-    /// Wakes the waiting task, if there is one, which then no longer waits.
-    pub(crate) fn wake(&mut self) {
-        let was_waiting = std::mem::take(&mut self.waiting);
-        if let (true, Some(waker)) = (was_waiting, &self.waker) {
+    /// Wakes the waiting task, if there is one. It counts as waiting until it polls again.
+    pub(crate) fn wake_by_ref(&self) {
+        if let (true, Some(waker)) = (self.waiting, &self.waker) {
             waker.wake_by_ref();
         }
+    }
+
+    /// Wakes the waiting task, if there is one, which then no longer waits.
+    pub(crate) fn wake(&mut self) {
+        self.wake_by_ref();
+        self.waiting = false;
     }
 }

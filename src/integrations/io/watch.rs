@@ -108,7 +108,7 @@ impl Watch {
                 // If another timeout holds, the next poll of the operation starts a timer for that.
                 direction.sleep = None;
             }
-            direction.waiter.wake();
+            direction.waiter.wake_by_ref();
         }
     }
 

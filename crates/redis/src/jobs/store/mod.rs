@@ -19,6 +19,7 @@ macro_rules! script {
 pub(super) mod batcher;
 pub(super) mod change;
 pub(super) mod claim;
+mod fetch;
 pub(super) mod listing;
 pub(super) mod nearby;
 pub(super) mod queue;

@@ -5,7 +5,7 @@ use std::{any::Any, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::{
-    RedisResult, Value,
+    Cmd, RedisResult, Value,
     cluster_async::ClusterConnection,
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     connection::{Connection, guarded},
-    eviction::{Eviction, Keys},
+    eviction::{Eviction, Keys, is_denied},
     reconnecting::Reconnecting,
     script::Call,
 };
@@ -46,7 +46,8 @@ impl<C: Connection> AnyConnection for Connected<C> {
     fn send<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Value, Error>> {
         async move {
             let (connection, key) = (&self.connection, call.first_key());
-            self.eviction.check(|| ask_memory(connection, key)).await?;
+            let (ask_all, ask_owner) = (|| ask_all(connection), || ask_owner(connection, key));
+            self.eviction.check(key, ask_all, ask_owner).await?;
             // Within the guard, as a clone may panic, too.
             let answer = guarded(async { call.query(self.connection.clone()).await });
             let answer = self.silence.look_elsewhere(connection, key, answer);
@@ -56,23 +57,33 @@ impl<C: Connection> AnyConnection for Connected<C> {
     }
 }
 
-/// Asks each server that has slots for its memory settings, or the one with this key alone where one of a
-/// cluster does not answer: the others' keys are no concern of a call.
-async fn ask_memory(connection: &impl Connection, key: &str) -> RedisResult<Value> {
+/// Asks each server that has slots for its memory settings. Returns `None` if one of a cluster does not
+/// answer.
+async fn ask_all(connection: &impl Connection) -> Option<RedisResult<Value>> {
+    let answer = guarded(async { memory().query_async(&mut connection.clone()).await });
+    if !is_cluster(connection) {
+        return Some(answer.await);
+    }
+    let answer = until(Instant::now() + 2 * NODE_SILENCE, answer).await?;
+    match answer {
+        Err(error) if !is_denied(&error) => None,
+        answer => Some(answer),
+    }
+}
+
+/// Asks the server that has this key for its memory settings.
+async fn ask_owner(connection: &impl Connection, key: &str) -> RedisResult<Value> {
+    let Some(mut cluster) = cluster(connection) else {
+        return guarded(async { memory().query_async(&mut connection.clone()).await }).await;
+    };
+    let owner = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key.as_bytes(), SlotAddr::Master));
+    guarded(cluster.route_command(memory(), RoutingInfo::SingleNode(owner))).await
+}
+
+fn memory() -> Cmd {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
-    let answer = guarded(async { info.query_async(&mut connection.clone()).await });
-    let Some(mut cluster) = cluster(connection) else {
-        return answer.await;
-    };
-    match until(Instant::now() + 2 * NODE_SILENCE, answer).await {
-        Some(Ok(answer)) => Ok(answer),
-        _ => {
-            let owner =
-                SingleNodeRoutingInfo::SpecificNode(Route::with_key(key.as_bytes(), SlotAddr::Master));
-            guarded(cluster.route_command(info, RoutingInfo::SingleNode(owner))).await
-        }
-    }
+    info
 }
 
 /// How long a call waits for its answer before another node is asked, and how long until that is asked

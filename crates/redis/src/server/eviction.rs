@@ -1,9 +1,14 @@
 //! `Eviction`: checks whether Redis may evict keys that are in use.
 
-use redis::{ErrorKind, RedisResult, ServerErrorKind, Value};
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
-use super::first_use::FirstUse;
-use crate::error::Error;
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+
+use super::{first_use::FirstUse, names::slot_of};
+use crate::{error::Error, mutex::Mutex};
 
 /// What is stored on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,29 +22,70 @@ pub(crate) enum Keys {
 /// The check of the eviction policy, made at first use.
 pub(crate) struct Eviction {
     keys: Keys,
-    checked: FirstUse,
+    asked: FirstUse,
+    /// Whether a server did not answer. The owner of each slot is asked at first use of that slot, then.
+    is_by_slot: AtomicBool,
+    /// The slots whose owner has been asked.
+    checked: Mutex<HashSet<usize>>,
 }
 
 impl Eviction {
     pub(crate) fn new(keys: Keys) -> Eviction {
         Eviction {
             keys,
-            checked: FirstUse::default(),
+            asked: FirstUse::default(),
+            is_by_slot: AtomicBool::new(false),
+            checked: Mutex::default(),
         }
     }
 
     /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The
-    /// check is repeated until it has succeeded once. `ask` returns what `INFO memory` says.
-    pub(crate) async fn check<F>(&self, ask: impl Fn() -> F) -> Result<(), Error>
+    /// check is repeated until it has succeeded once. `ask_all` returns what `INFO memory` says on all
+    /// servers, or `None` if one of them does not answer. After that, `ask_owner` returns what the owner of
+    /// the slot of `key` says, whose answer counts for this slot alone.
+    pub(crate) async fn check<A, O>(
+        &self,
+        key: &str,
+        ask_all: impl Fn() -> A,
+        ask_owner: impl Fn() -> O,
+    ) -> Result<(), Error>
     where
-        F: Future<Output = RedisResult<Value>>,
+        A: Future<Output = Option<RedisResult<Value>>>,
+        O: Future<Output = RedisResult<Value>>,
     {
-        self.checked.ensure(|| judge(ask(), self.keys)).await
+        let ask = || async {
+            match ask_all().await {
+                Some(info) => judge(info, self.keys),
+                None => {
+                    self.is_by_slot.store(true, Ordering::Release);
+                    Ok(())
+                }
+            }
+        };
+        self.asked.ensure(ask).await?;
+        if !self.is_by_slot.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let slot = slot_of(key);
+        if self.checked.lock().contains(&slot) {
+            return Ok(());
+        }
+        judge(ask_owner().await, self.keys)?;
+        self.checked.lock().insert(slot);
+        Ok(())
     }
 }
 
-async fn judge(info: impl Future<Output = RedisResult<Value>>, keys: Keys) -> Result<(), Error> {
-    match info.await {
+/// Whether the policy may not be read.
+pub(super) fn is_denied(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
+    )
+}
+
+fn judge(info: RedisResult<Value>, keys: Keys) -> Result<(), Error> {
+    match info {
         Ok(info) => {
             let mut known = false;
             for text in texts(&info) {
@@ -59,12 +105,7 @@ async fn judge(info: impl Future<Output = RedisResult<Value>>, keys: Keys) -> Re
             }
             Ok(())
         }
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
-            ) =>
-        {
+        Err(error) if is_denied(&error) => {
             warn(error);
             Ok(())
         }
@@ -101,7 +142,25 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
     use super::*;
+
+    #[tokio::test]
+    async fn an_owners_answer_counts_for_its_slot() {
+        let info = |policy: &str| {
+            let text = format!("maxmemory:1\r\nmaxmemory_policy:{policy}\r\n");
+            ready(Ok(Value::BulkString(text.into_bytes())))
+        };
+        let eviction = Eviction::new(Keys::Expire);
+        let first = eviction.check("{1}", || ready(None), || info("noeviction"));
+        first.await.unwrap();
+        for _ in 0..2 {
+            let other = eviction.check("{2}", pending, || info("allkeys-lru")).await;
+            assert!(matches!(other, Err(Error::EvictionPolicy { .. })), "{other:?}");
+        }
+        eviction.check("{1}", pending, pending).await.unwrap();
+    }
 
     #[test]
     fn a_policy_that_evicts() {

@@ -62,6 +62,12 @@ static NAMES: LazyLock<Vec<u32>> = LazyLock::new(|| {
     numbers.into_iter().flatten().collect()
 });
 
+/// Returns the slot of a key that a [`Tag`] has made.
+pub(super) fn slot_of(key: &str) -> usize {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    slot(tag.map_or(key, |(tag, _)| tag))
+}
+
 /// Returns the slot of the keys with this hash tag: CRC-16/XMODEM of its bytes, of which Redis uses 14 bits.
 fn slot(tag: &str) -> usize {
     let crc = tag.bytes().fold(0, |crc: u16, byte| {
@@ -218,6 +224,7 @@ mod tests {
         for name in ["reports", "a{b}", "ключ"] {
             let shared = Tag::new("app{1}", name).of_slot("app{1}");
             assert_eq!(shared.slot(), Tag::new("app{1}", name).slot(), "{shared:?}");
+            assert_eq!(slot_of(&shared.key("fence")), shared.slot(), "{shared:?}");
         }
     }
 

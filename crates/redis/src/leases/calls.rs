@@ -160,12 +160,12 @@ impl Calls {
     ) {
         let call = self.end(RELEASE_KEPT);
         let releaser = Releaser { answer, valid_until };
-        self.release_by(|| self.send(&call), Some(releaser)).await;
+        self.release_by(|| self.send(&call), Some(releaser), false).await;
     }
 
     /// Releases a lease that was dropped, in a keeper's task.
     pub(super) async fn release_dropped(self: Arc<Self>, windows: Arc<Windows>) {
-        self.release_through(windows, RELEASE_KEPT).await;
+        self.release_through(windows, false).await;
     }
 
     /// Releases, in the background, a lease that may have been acquired or may yet be.
@@ -173,7 +173,7 @@ impl Calls {
         let keepers = self.client.keepers.clone();
         keepers.adopt(
             runtime,
-            Box::new(|windows| self.release_through(windows, UNDO_KEPT).boxed()),
+            Box::new(|windows| self.release_through(windows, true).boxed()),
         );
     }
 
@@ -187,18 +187,18 @@ impl Calls {
             ])
     }
 
-    async fn release_through(self: Arc<Self>, windows: Arc<Windows>, kept: Duration) {
-        let call = self.end(kept);
+    async fn release_through(self: Arc<Self>, windows: Arc<Windows>, is_undo: bool) {
+        let call = self.end(if is_undo { UNDO_KEPT } else { RELEASE_KEPT });
         // Nobody needs the release once the lease has expired by itself.
         let by = Instant::now() + self.ttl;
         let send = async || windows.send(self.slot(), by, self.send(&call)).await.1;
-        self.release_by(send, None).await;
+        self.release_by(send, None, is_undo).await;
     }
 
     /// Releases the lease, also through an outage, until it must have expired by itself. The releaser gets
     /// the first answer, or the error once the outage has lasted for [`RELEASE_LIMIT`], or `NoAnswer` at the
     /// end of the lease.
-    async fn release_by<F>(&self, send: impl Fn() -> F, mut releaser: Option<Releaser>)
+    async fn release_by<F>(&self, send: impl Fn() -> F, mut releaser: Option<Releaser>, is_undo: bool)
     where
         F: Future<Output = Result<i64, Error>>,
     {
@@ -215,7 +215,10 @@ impl Calls {
                     if answer == HELD_AND_UNTOLD {
                         self.client.stats.say_untold();
                     }
-                    self.client.waiters.released(&line(&self.tag));
+                    // A request that was refused is undone while another holds the lease.
+                    if !is_undo || answer != NOT_HELD {
+                        self.client.waiters.released(&line(&self.tag));
+                    }
                     if let Some(releaser) = releaser {
                         let was_held = answer != NOT_HELD && start < releaser.valid_until;
                         let _ = releaser.answer.send(Ok(was_held));
@@ -308,4 +311,43 @@ pub(super) fn line(tag: &Tag) -> String {
 /// Rounds up, because the lease must not end in Redis before it ends for the holder.
 fn milliseconds(duration: Duration) -> String {
     duration.as_nanos().div_ceil(1_000_000).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+
+    struct Silent;
+
+    impl AnyConnection for Silent {
+        fn send<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Result<Value, Error>> {
+            pending().boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_undo_of_what_was_not_held_is_no_release() {
+        let client = Arc::new(LeaseClient {
+            wheel: Wheel::new(),
+            server: Arc::new(Silent),
+            prefix: "p".into(),
+            waiters: Arc::default(),
+            keepers: Arc::default(),
+            stats: Arc::default(),
+        });
+        let tag = Tag::new("p", "x");
+        let calls = Calls::new(&client, &tag, Duration::from_secs(30));
+        let waiter = client.waiters.waiter(line(&tag));
+        for (answer, is_undo, is_release) in
+            [(NOT_HELD, true, false), (1, true, true), (NOT_HELD, false, true)]
+        {
+            calls.release_by(|| ready(Ok(answer)), None, is_undo).await;
+            let is_told = waiter.released().now_or_never().is_some();
+            assert_eq!(is_told, is_release, "{answer} {is_undo}");
+        }
+    }
 }

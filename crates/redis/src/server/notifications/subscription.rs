@@ -223,6 +223,13 @@ impl Task {
         wake(self.guard.running().get(whom).into_iter().flatten());
     }
 
+    /// Records of which channels messages arrive.
+    fn record(&self, subscribed: &BTreeSet<String>) {
+        self.guard
+            .running()
+            .get(|subscription| subscription.subscribed.clone_from(subscribed));
+    }
+
     async fn serve(&self, link: &mut Link) -> RedisResult<()> {
         let (mut subscribed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         // Kept over every `changed`, so that busy listeners do not put the ping off.
@@ -240,6 +247,7 @@ impl Task {
                     return Err(error);
                 }
                 subscribed.retain(|channel| wanted.contains(channel));
+                self.record(&subscribed);
             }
             refused.retain(|channel| wanted.contains(channel));
             let is_new = |channel: &&String| !subscribed.contains(*channel) && !refused.contains(*channel);
@@ -250,9 +258,7 @@ impl Task {
                 let done: Vec<String> = done.collect();
                 refused.extend(denied);
                 subscribed.extend(done.iter().cloned());
-                self.guard
-                    .running()
-                    .get(|subscription| subscription.subscribed.clone_from(&subscribed));
+                self.record(&subscribed);
                 // Messages published before the subscription was made are not delivered.
                 for channel in &done {
                     self.wake(|subscription| subscription.of(channel));

@@ -125,7 +125,7 @@ impl Calls {
     }
 
     /// Renews the lease, which may be done any number of times. If there is no answer within a third of the
-    /// TTL, the holder's key is renewed alone, too.
+    /// TTL, the holder's key is renewed alone, in place of both.
     pub(super) async fn renew(&self, token: u64) -> Result<bool, Error> {
         let keys = [("holder", self.holder()), ("fence", self.fence())];
         let both = self.renewal(RENEW.with_keys(keys), token);

@@ -319,7 +319,8 @@ impl Desk {
             return self.queue.expect_job(claim.lease.partition, Duration::ZERO);
         };
         if error.is_unanswered() {
-            // It may have been carried out all the same, for a runtime that has ended.
+            // It may have been carried out all the same, and then nobody would give the job back before its lease
+            // ends.
             self.give_back([claim]);
         }
         self.report(error);

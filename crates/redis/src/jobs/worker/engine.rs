@@ -104,7 +104,6 @@ impl Engine {
                 .boxed()
             };
             self.hints.extend([
-                // Before the worker's own channel: once that is listened to, both are.
                 hints("renew".to_owned(), Hint::Renew),
                 hints(
                     self.desk.nearby.name.to_string(),

@@ -12,7 +12,7 @@ local nonce, ttl, fence_kept, process, waited, seen = unpack(ARGV)
 -- long, or have been passed over, each as ";" and its name, since when it waits and when it asked last, in
 -- ms. A lease that was released is reserved for the first of them for a moment: the key then has "next:" and its
 -- name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end of the line:
--- others want it too, and enter the line at once.
+-- others want it too, and enter the line at once in its first second.
 local held = redis.call('GET', holder)
 local held_by, token
 local next_in_line, rest = string.match(held or '', '^next:([^ ;]+)([^ ]*)$')
@@ -61,7 +61,8 @@ end
 if not is_free then
     local left = redis.call('PTTL', holder)
     local mark = ''
-    -- Whoever has held it for a second holds it for long. A token is the time of its grant.
+    -- Whoever has held it for a second holds it for long. A token is the time of its grant,
+    -- unless the clock is behind the last one; the mark does not count then.
     if token and process ~= '' and math.abs(milliseconds() - token / 1000) < 1000 then
         mark = string.match(rest, ';%*[^;]*$') or ''
     end

@@ -361,8 +361,8 @@ impl Shard {
         // expires here, and would be taken for pending beyond an earlier horizon.
         let tick = state.wheel.as_ref().map_or(tick, |wheel| tick.max(wheel.hand()));
         let begin = self.clock.start_of(tick);
-        // A turn that was cut short comes to the same tick again.
         let former = self.horizon();
+        // A turn that was cut short comes to the same tick again.
         if begin > former {
             // Stored before spares are voided, as `SpareCounts::leave` requires.
             self.horizon.store(begin.0, SeqCst);

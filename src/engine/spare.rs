@@ -116,7 +116,8 @@ impl Spares {
         if self.is_wary_of(task) || !shard.leave_spare(index, due) {
             return None;
         }
-        // The timer may have been the last one of a wheel that nobody can use any more. Its engine ends with its spares.
+        // The timer may have been the last one of a wheel that nobody can use any more. Its engine ends with its
+        // spares.
         let orphan = shard.shared.has_no_handle().then(|| shard.alarm.clone());
         // The place is empty, and to swap takes 4 instructions less than to store.
         mem::swap(&mut kept[index], claim);

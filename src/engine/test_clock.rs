@@ -12,8 +12,8 @@
 //!    Other tasks that are due at the same instant go first, such as one that sends the value for which a
 //!    timeout waits, and so does what waits on Tokio's own timers
 //!    ([`Alarm::expires_by`](super::driver::alarm::Alarm::expires_by)).
-//! 3. *While all tasks wait, Tokio's timer is set to no moment but the first deadline*, because the clock jumps to it
-//!    ([`Source::jumps`]). The timing wheel asks for no visit to spread a bucket ([`Source::wheel`]), a cancelled
+//! 3. *While all tasks wait, Tokio's timer is set to no moment but the first deadline*, because the clock jumps
+//!    to it ([`Source::jumps`]). The timing wheel asks for no visit to spread a bucket ([`Source::wheel`]), a cancelled
 //!    entry puts the next visit off, and the driver does not wait for an engine to stay unused.
 //! 4. *Ticks begin exactly with Tokio's milliseconds* ([`Source::precision`]), and no timer has slack unless the
 //!    builder was given some ([`Source::slack`]).

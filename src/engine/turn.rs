@@ -16,8 +16,9 @@ use super::{
 const SLICE: usize = 1024;
 const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
-/// Makes a turn for the tick in progress at `now`, a moment that has come. Entries that become due meanwhile are left to the next turn,
-/// because in a storm a turn would otherwise never end, except in a shard whose hand a timer has moved on.
+/// Makes a turn for the tick in progress at `now`, a moment that has come. Entries that become due meanwhile are left
+/// to the next turn, because in a storm a turn would otherwise never end, except in a shard whose hand a timer has
+/// moved on.
 pub(crate) fn turn(
     shards: &[OnceLock<Arc<Shard>>],
     alarm: &Alarm,

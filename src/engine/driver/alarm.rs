@@ -62,8 +62,8 @@ pub(crate) struct Alarm {
     pub(crate) clock: Clock,
     /// Alternative ones are set by the engine's task alone, which therefore makes all turns, too.
     timers: TokioTimers,
-    /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, or after [`Alarm::set_anew`] has last looked.
-    /// A timer that starts takes one comparison. Written under the lock of the seat.
+    /// When the driver will be overdue: [`OVERDUE`] after the seat's `at`, or after [`Alarm::set_anew`] has last
+    /// looked. A timer that starts takes one comparison. Written under the lock of the seat.
     overdue_from: AtomicU64,
     seat: Mutex<Option<Seat>>,
     /// Whether the runtime has dropped the engine's task. [`Alarm::close`] stores it before it locks the
@@ -215,8 +215,8 @@ impl Alarm {
         (self.has_alternative_timers() && !self.has_kernel_timer()) || (self.is_moved() && !self.is_closing())
     }
 
-    /// Returns the moment by which a turn at `now` expires timers, which was to come at `at`. On a clock that a test has
-    /// moved, the engine's task may run before Tokio has come to its own timers of that moment, which go first.
+    /// Returns the moment by which a turn at `now` expires timers, which was to come at `at`. On a clock that a test
+    /// has moved, the engine's task may run before Tokio has come to its own timers of that moment, which go first.
     pub(crate) fn expires_by(&self, now: Moment, at: Moment) -> Moment {
         let begin = || self.clock.start_of(self.clock.tick_at(now));
         if !self.is_moved() || self.is_closing() || self.tokio_has_passed(begin()) {
@@ -358,7 +358,7 @@ impl Alarm {
                 mem::forget(mem::replace(&mut seat.timer, timer));
             }
         }
-        // This thread may be held up for longer.
+        // As in `set_until_it_waits`: this thread may be held up until that moment has come, too.
         while self.set(seat, self.now().after(PAUSE)) == SetOutcome::HasPassed {}
     }
 
@@ -419,8 +419,8 @@ impl Alarm {
             // The runtime's I/O is shutting down, or the kernel refuses. Tokio's timer takes over, for good.
             seat.kernel_timer = None;
         }
-        // A turn that comes before `at` sets the timer again. The clock is read only for what is that far from the
-        // engine's beginning.
+        // A turn that comes before `at` sets the timer again. The clock is read only in an engine of some days' age,
+        // and for what is so far ahead.
         if at.since(self.clock.origin()) > FARTHEST {
             at = at.min(self.now().after(FARTHEST));
         }

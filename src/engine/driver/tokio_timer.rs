@@ -155,11 +155,11 @@ pub(crate) fn has_passed(deadline: Moment) -> bool {
     if deadline > farthest {
         return false;
     }
-    let (deadline, farthest) = (deadline.instant(), farthest.instant());
+    let deadline = deadline.instant();
     let mut sleep = pin!(time::sleep_until(deadline));
     // Once the timers have ended, every sleep elapses at once. This is checked last, because they may be
     // about to end.
-    reset_and_look(sleep.as_mut(), deadline) && !reset_and_look(sleep, farthest)
+    reset_and_look(sleep.as_mut(), deadline) && !reset_and_look(sleep, farthest.instant())
 }
 
 /// Resets a sleep. Returns whether the millisecond of `at` has been processed, because then the sleep elapses

@@ -1,9 +1,9 @@
 //! The engine under loom, which tries the orders in which threads can run.
 //!
 //! All of the engine's files are the real ones, except for `sync.rs`, and so are those of refusal, in
-//! [`timers`] and [`wheel`], and `per_runtime.rs` of tickwheel-redis. What they use of Tokio is in [`stand_in`], where time is the model's own. A lost wake-up shows as a deadlock of the model, an entry
-//! that is used after it has gone as a panic of the arena, a timer that completes early as a failed
-//! assertion.
+//! [`timers`] and [`wheel`], and `per_runtime.rs` of tickwheel-redis. What they use of Tokio is in [`stand_in`],
+//! where time is the model's own. A lost wake-up shows as a deadlock of the model, an entry that is used after it
+//! has gone as a panic of the arena, a timer that completes early as a failed assertion.
 #![cfg(test)]
 #![allow(dead_code, unused_imports)]
 

@@ -281,50 +281,36 @@ fn an_unused_engine_does_not_end_in_the_middle_of_a_turn() {
     });
 }
 
-/// Whichever comes second, the last handle that goes or the last timer that is cancelled, has the engine end.
-#[test]
-fn an_engine_ends_whose_last_timer_is_cancelled_as_its_last_handle_goes() {
-    model(3, || {
-        let world = World::new();
-        let engine = world.engine();
-        // Its turn would come later than the end of the model.
-        let mut timer = world.timer(1_000);
-        let entered = world.runtime.enter();
-        assert_eq!(poll(&mut timer, Waker::noop()), Poll::Pending);
-        // It has looked when there was a handle.
-        run_tasks(&world.runtime);
-        let canceller = world.spawn(move |_| drop(timer));
-        world.shared.forget_handles();
-        engine.alarm.notify_if_no_handle(&world.shared);
-        drop(engine);
-        run_tasks(&world.runtime);
-        canceller.join().unwrap();
-        linger(&world.runtime);
-        world.assert_ended();
-        drop(entered);
-    });
+/// Cancels the last timer, which `waker` has polled, as the last handle goes. Whichever comes second has the engine end.
+fn cancel_beside_the_last_handle(waker: &Waker) {
+    let world = World::new();
+    let engine = world.engine();
+    // Its turn would come later than the end of the model.
+    let mut timer = world.timer(1_000);
+    let entered = world.runtime.enter();
+    assert_eq!(poll(&mut timer, waker), Poll::Pending);
+    // It has looked when there was a handle.
+    run_tasks(&world.runtime);
+    let canceller = world.spawn(move |_| drop(timer));
+    world.shared.forget_handles();
+    engine.alarm.notify_if_no_handle(&world.shared);
+    drop(engine);
+    run_tasks(&world.runtime);
+    canceller.join().unwrap();
+    linger(&world.runtime);
+    world.assert_ended();
+    drop(entered);
 }
 
-/// As above, of a task whose entry becomes a spare.
+#[test]
+fn an_engine_ends_whose_last_timer_is_cancelled_as_its_last_handle_goes() {
+    model(3, || cancel_beside_the_last_handle(Waker::noop()));
+}
+
+/// The entry becomes a spare, because the waker is a task's.
 #[test]
 fn an_engine_ends_whose_last_timer_leaves_a_spare_as_its_last_handle_goes() {
-    model(3, || {
-        let world = World::new();
-        let engine = world.engine();
-        let (mut timer, task) = (world.timer(1_000), Task::new());
-        let entered = world.runtime.enter();
-        assert_eq!(poll(&mut timer, &task.1), Poll::Pending);
-        run_tasks(&world.runtime);
-        let canceller = world.spawn(move |_| drop(timer));
-        world.shared.forget_handles();
-        engine.alarm.notify_if_no_handle(&world.shared);
-        drop(engine);
-        run_tasks(&world.runtime);
-        canceller.join().unwrap();
-        linger(&world.runtime);
-        world.assert_ended();
-        drop(entered);
-    });
+    model(3, || cancel_beside_the_last_handle(&Task::new().1));
 }
 
 /// Its task has looked when there was a handle, the last handle has found no engine in the list, and its first timer is
